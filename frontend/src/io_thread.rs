@@ -191,3 +191,34 @@ impl<T: Transport + Send> Sends for IoThread<T> {
         is_done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use baton_rdma::wire::Role;
+    use baton_rdma::{Identity, TcpTransport};
+
+    use super::*;
+    use crate::config::ClientConfig;
+
+    /// A thread that makes passes for nothing takes a core.
+    #[test]
+    fn it_sleeps_until_the_first_timer_of_the_side_that_it_runs() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (config, clock) = (ClientConfig::new(listener.local_addr().unwrap()), Clock::start());
+        let identity = Identity { role: Role::Frontend, member: 0 };
+        let transport = TcpTransport::bind(None, identity, config.tcp).unwrap();
+        let (mut io, _joining) = ClientIo::new(config, transport, clock).unwrap();
+        let now = Nanos::from_millis(1_000);
+        io.pass(now);
+        let timer = io.next_timer();
+        assert!(timer.is_some_and(|due| due > now), "the join has its bound");
+        let pollable = io.pollable().unwrap().try_clone_to_owned().unwrap();
+        let [sleeps_until, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
+        let (io, waker) = (Mutex::new(Some(io)), Waker::new(|| {}));
+        let shared = Arc::new(IoThread { io, timer: sleeps_until, sent_at, waker, clock });
+        let passes = Passes { shared, pollable, listeners: Vec::new() };
+        assert_eq!(passes.next_timer(), timer);
+    }
+}

@@ -299,4 +299,26 @@ mod tests {
         });
         assert_eq!(left.collect::<Vec<_>>(), [1, 2]);
     }
+
+    #[test]
+    fn a_message_is_sifted_by_what_it_says_wherever_it_lies() {
+        let mut events = Events::new();
+        let body = |number: u64| number.to_le_bytes();
+        (5..=7).for_each(|number| events.message(ConnId(1), Kind::Ping, &body(number)));
+        let mut seen = Vec::new();
+        events.sift(0, |view| {
+            let EventView::Message(_, Message::Ping(ping)) = view else { panic!("all are pings") };
+            seen.push(ping.sent_ns.get());
+            ping.sent_ns.get() != 6
+        });
+        assert_eq!((seen, events.len()), (vec![5, 6, 7], 2));
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_code_and_the_words_of_the_peer() {
+        let told = |code| CloseReason::Refused { code, detail: "no more".into() }.to_string();
+        assert_eq!(told(Some(RefuseCode::Limit)), "refused by the peer (Limit): no more");
+        let unknown = "refused by the peer (for a reason this build does not know): no more";
+        assert_eq!(told(None), unknown);
+    }
 }

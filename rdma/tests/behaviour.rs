@@ -59,25 +59,17 @@ on_every_transport! {
 }
 
 /// Over verbs a peer learns the slabs once, when it is linked; the device serves READs: `verbs.rs`.
-mod tcp_refused {
-    #[test]
-    fn refused_reads() {
-        super::reads::refused_reads::<super::Tcp>();
-    }
+macro_rules! on_every_transport_but_verbs {
+    ($($subject:ident::$name:ident)*) => {
+        mod over_tcp { $(#[test] fn $name() { crate::$subject::$name::<super::Tcp>(); })* }
+        mod over_tls { $(#[test] fn $name() { crate::$subject::$name::<super::Tls>(); })* }
+        mod over_inproc { $(#[test] fn $name() { crate::$subject::$name::<super::Inproc>(); })* }
+    };
 }
 
-mod tls_refused {
-    #[test]
-    fn refused_reads() {
-        super::reads::refused_reads::<super::Tls>();
-    }
-}
-
-mod inproc_refused {
-    #[test]
-    fn refused_reads() {
-        super::reads::refused_reads::<super::Inproc>();
-    }
+on_every_transport_but_verbs! {
+    reads::refused_reads
+    reads::credit_is_held_until_the_input_is_here
 }
 
 type NodeOf<F> = Node<<F as Fabric>::Transport>;

@@ -13,9 +13,9 @@ use std::rc::Rc;
 use baton_rdma::wire::{Hello, Ping, Role, VERSION_MAX, Welcome};
 use baton_rdma::{ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport};
 use baton_topo::Waker;
-use baton_types::Nanos;
-use common::Node;
+use baton_types::{Nanos, TaskId};
 use common::raw::frame_of;
+use common::{Node, landing, read};
 
 /// One connection, seen from both sides of the transport.
 #[derive(Default)]
@@ -28,6 +28,8 @@ struct Line {
     /// Taken by the network.
     sent: Vec<u8>,
     has_room: bool,
+    /// Bytes that the last read had room for.
+    room_to_read: usize,
 }
 
 impl Line {
@@ -77,7 +79,9 @@ impl Net for Wire {
 
 impl Read for Wire {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let piece = self.0.borrow_mut().incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        let mut line = self.0.borrow_mut();
+        line.room_to_read = buf.len();
+        let piece = line.incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         buf[..piece.len()].copy_from_slice(&piece);
         Ok(piece.len())
     }
@@ -164,4 +168,25 @@ fn what_a_stream_holds_back_is_read_on_without_an_edge() {
         node.poll();
     }
     assert_eq!(node.pings(), (0..40).collect::<Vec<_>>());
+}
+
+/// What is read ahead of a long row is copied, and the row is not.
+#[test]
+fn little_is_read_ahead_of_a_long_row() {
+    let (wire, mut node, conn) = welcome();
+    let asked = |node: &mut Node<TcpTransport<Wire>>| {
+        let ping = frame_of(&Ping { sent_ns: 1.into() }, &[], &[]);
+        wire.0.borrow_mut().incoming.push_back(ping);
+        wire.0.borrow_mut().edge(true, false);
+        node.poll();
+        wire.0.borrow().room_to_read
+    };
+    let plenty = asked(&mut node);
+    assert!(plenty >= 32 * 1024, "{plenty}");
+    for (row, bytes, is_long) in [(0, 100, false), (1, 100_000, true)] {
+        let buffer = landing(&mut node, 2 * bytes as usize);
+        node.transport.post_reads(&mut vec![read(conn, TaskId(7), &buffer, row, bytes)]);
+        node.transport.flush();
+        assert_eq!(asked(&mut node) <= plenty / 8, is_long, "{bytes}");
+    }
 }

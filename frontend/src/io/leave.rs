@@ -27,7 +27,7 @@ impl<T: Transport> ClientIo<T> {
         let Some(serving) = &mut self.serving else { return };
         let has_ended = self.membership.stage() >= Stage::Leaving;
         let wants_end = serving.session.leaving() || serving.session.given_up();
-        if self.membership.life() == 0 || has_ended || !wants_end {
+        if has_ended || !wants_end {
             return;
         }
         if serving.session.leaving() {

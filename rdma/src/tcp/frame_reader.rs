@@ -153,11 +153,6 @@ impl<N: Net> TcpTransport<N> {
         counters.messages_rdma += u64::from(queued);
         counters.send_full += u64::from(!queued);
     }
-
-    /// Most bytes queued to one peer.
-    pub(crate) fn send_queue_bytes(&self) -> usize {
-        self.cfg.send_queue_bytes
-    }
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Default for TcpConfig {
 
 /// The [`Transport`] over TCP, of the operating system unless said otherwise.
 pub struct TcpTransport<N: Net = OsNet> {
-    cfg: TcpConfig,
+    pub(crate) cfg: TcpConfig,
     net: N,
     /// Connections may be waiting in the listener's queue.
     acceptable: bool,
@@ -366,5 +366,26 @@ impl<N: Net> Transport for TcpTransport<N> {
     fn counters(&self) -> TransportCounters {
         let credit_held = self.shared.credit.in_flight();
         TransportCounters { credit_held, ..self.shared.counters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::wire::{Ping, Role};
+
+    #[test]
+    fn messages_of_its_own_are_not_counted() {
+        let identity = Identity { role: Role::Backend, member: 0 };
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let [mut one, other] = [Some(any); 2]
+            .map(|listen| TcpTransport::bind(listen, identity, TcpConfig::default()).unwrap());
+        let conn = one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).unwrap();
+        let ping = Ping { sent_ns: 1.into() };
+        one.send_own(conn, &ping, &[]).unwrap();
+        assert_eq!(one.counters().messages_out, 0);
+        one.send(conn, &ping, &[]).unwrap();
+        one.send_own(conn, &ping, &[]).unwrap();
+        assert_eq!(one.counters().messages_out, 1);
     }
 }

@@ -128,9 +128,7 @@ pub trait NetStream: Read {
     }
 
     /// True if there is more to read although the last read was short.
-    fn has_unread(&self) -> bool {
-        false
-    }
+    fn has_unread(&self) -> bool;
 
     /// Whether what the peer has proved lets it act as `role`.
     ///

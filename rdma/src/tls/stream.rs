@@ -378,4 +378,20 @@ mod tests {
         }
         assert!(got == bytes[..taken] && !from.has_unsent());
     }
+
+    /// No edge tells of an end that this side has taken off the socket already.
+    #[test]
+    fn an_end_behind_bytes_that_fill_a_place_is_told_with_the_next_read() {
+        let (mut from, mut to) = pair();
+        assert_eq!(from.send(&[IoSlice::new(&[7; 100])]).unwrap(), 100);
+        from.finish_sending().unwrap();
+        let (mut first, mut second) = ([0; 100], [0; 50]);
+        let read = |to: &mut TlsStream, first: &mut [u8], second: &mut [u8]| {
+            to.read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)]).ok()
+        };
+        let got = (0..PATIENCE).find_map(|_| read(&mut to, &mut first, &mut second));
+        assert_eq!((got, first), (Some(100), [7; 100]));
+        assert!(to.has_unread(), "the end is still to be told");
+        assert_eq!(read(&mut to, &mut first, &mut second), Some(0));
+    }
 }

@@ -49,6 +49,21 @@ pub(crate) fn pull_through_a_tiny_window<F: Fabric>() {
     assert_eq!(sets.map(|set| set.leases()), [0; 3]);
 }
 
+pub(crate) fn credit_is_held_until_the_input_is_here<F: Fabric>() {
+    const BYTES: u32 = 1_000;
+    let (mut a, mut b) = pair::<F>();
+    let set = slabs(9, 1, BYTES);
+    b.transport.expose(set.clone()).unwrap();
+    let (conn, _) = open(&mut a, &mut b);
+    let buffer = landing(&mut a, BYTES as usize);
+    a.transport.post_reads(&mut vec![read(conn, submit(&set, 0), &buffer, 0, BYTES)]);
+    assert_eq!(a.transport.counters().credit_held, 0, "not asked for yet");
+    a.transport.flush();
+    assert_eq!(a.transport.counters().credit_held, u64::from(BYTES) + 8, "and the trailer");
+    settle([&mut a, &mut b], |[a, _]| a.reads().len() == 1);
+    assert_eq!(a.transport.counters().credit_held, 0);
+}
+
 /// Inputs shorter than their slots are read with their own lengths, whatever was in the slot before, and not with
 /// another length.
 pub(crate) fn inputs_of_their_own_lengths<F: Fabric>() {

@@ -213,6 +213,10 @@ impl NetStream for SimStream {
         }
         Ok(())
     }
+
+    fn has_unread(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for SimStream {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use baton_rdma::ReadStatus;
-use baton_rdma::wire::{ModelDesc, TensorDesc};
+use baton_rdma::wire::{CatalogEnd, ModelDesc, TensorDesc, VariantDesc};
 use baton_topo::signature::{ElementType, Extent, TensorSpec};
 use baton_types::{CostHint, DropReason, Nanos, TaskId};
 
 use super::world::*;
 use crate::end::End;
 use crate::session::Asked;
-use crate::{Client, Deadline, InputError, Outcome, SubmitReason};
+use crate::{Client, Deadline, InputError, ModelVariant, Outcome, SubmitReason};
 
 /// The first new model of the tests, and where its slab begins.
 const GAMMA: u32 = 2;
@@ -84,7 +84,7 @@ fn an_added_model_has_its_tensors() {
         world.control.send(&model_desc(id), format!("gamma-{id}").as_bytes());
         world.control.send(&TensorDesc::new(id, false, &spec("x", 4)), b"x");
         world.control.send(&TensorDesc::new(id, true, &spec("y", output)), b"y");
-        let end = baton_rdma::wire::CatalogEnd { scheduler_epoch: 1.into() };
+        let end = CatalogEnd { scheduler_epoch: 1.into() };
         world.control.send(&end, &[]);
         world.steps(3);
         world.slab_known(MEMBER, BEHIND);
@@ -199,6 +199,37 @@ fn a_task_that_slips_in_behind_the_removal_is_dropped() {
     assert!(matches!(end, End::Dropped(DropReason::ModelRemoved, _)));
     alpha.model().recycle(task);
     assert_eq!((world.threads[0].take(), client.slots_in_use()), (vec![], 0));
+}
+
+/// An answer names the variant that gave it.
+#[test]
+fn a_model_tells_its_variants_and_a_reply_how_accurate_it_is() {
+    let (mut world, client) = World::open();
+    world.control.take();
+    world.control.send(&model_desc(GAMMA), b"gamma");
+    for (accuracy, name) in [(70_500, "small"), (76_100, "large")] {
+        let desc = VariantDesc { model: GAMMA.into(), accuracy: accuracy.into() };
+        world.control.send(&desc, name.as_bytes());
+    }
+    world.control.send(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
+    world.steps(3);
+    world.slab_known(MEMBER, BEHIND);
+    let gamma = client.model("gamma").unwrap();
+    let told = |variant: &ModelVariant| (variant.name().to_owned(), variant.accuracy());
+    let variants: Vec<_> = gamma.variants().iter().map(told).collect();
+    assert_eq!(variants, [("small".to_owned(), 70.5), ("large".to_owned(), 76.1)]);
+    assert_eq!(client.model("alpha").unwrap().variants(), []);
+
+    for (model, variant, accuracy) in [(&gamma, 1, Some(76.1)), (&gamma, 0, Some(70.5))] {
+        let ticket = world.submit(model, 1, Deadline::Slo);
+        world.answer_as(ticket.task(), variant, &[1; OUTPUT]);
+        let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+        assert_eq!(reply.accuracy(), accuracy);
+    }
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert_eq!(reply.accuracy(), None);
 }
 
 #[test]

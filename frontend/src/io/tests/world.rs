@@ -352,13 +352,18 @@ impl World {
 
     /// The backend answers a task: executed for a millisecond that ends now.
     pub(super) fn answer(&mut self, task: TaskId, output: &[u8]) {
+        self.answer_as(task, 0, output);
+    }
+
+    /// As [`World::answer`], from this variant of the model.
+    pub(super) fn answer_as(&mut self, task: TaskId, variant: u16, output: &[u8]) {
         let finished = self.now + AHEAD;
         let result = TaskResult {
             task: task.0.into(),
             started_ns: (finished - Nanos::from_millis(1)).0.into(),
             finished_ns: finished.0.into(),
             batch_size: 3.into(),
-            variant: 0.into(),
+            variant: variant.into(),
             gpu: 9.into(),
         };
         let conn = self.backend.conn.expect("connected");

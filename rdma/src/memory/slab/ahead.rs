@@ -169,6 +169,27 @@ mod tests {
         assert_eq!(set.in_use(), 0);
     }
 
+    /// Numbers count from the set's first slot, as its peers know them.
+    #[test]
+    fn a_slot_that_rests_is_free_again_when_its_rest_ends() {
+        let spec = SlabSpec { model: MODEL, slots: 2, input_bytes: 8, output_bytes: 8 };
+        let set = SlabSet::new_at(40, &[spec], 0).unwrap();
+        set.rest();
+        let tasks = [(); 2].map(|()| set.acquire(MODEL).unwrap().submit());
+        for task in tasks {
+            assert!(set.complete(task));
+            set.release(task);
+        }
+        assert_eq!((set.in_use(), set.acquire(MODEL).is_err()), (2, true));
+        let resting = [(); 3].map(|()| set.take_resting());
+        assert_eq!(resting, [Some(tasks[0].slot()), Some(tasks[1].slot()), None]);
+        set.end_rest(tasks[1].slot());
+        assert_eq!(
+            (set.in_use(), set.acquire(MODEL).unwrap().submit().slot()),
+            (1, tasks[1].slot())
+        );
+    }
+
     #[test]
     fn a_written_input_is_submitted_again_under_the_next_generation() {
         let set = set();

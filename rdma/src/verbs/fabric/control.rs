@@ -265,7 +265,7 @@ impl Fabric {
             send_bytes: BUFFER_BYTES.min(buffer_bytes),
             slots: SLOTS,
             timeout: Nanos(u64::from(timeout_us) * 1_000),
-            queue_bytes: tcp.send_queue_bytes(),
+            queue_bytes: tcp.cfg.send_queue_bytes,
         };
         self.sessions.engine.up(place, params);
         self.sessions.pairs.extend(self.device.control_number(place).map(|number| (number, place)));
