@@ -136,7 +136,7 @@ fn a_task_that_its_application_cancels_while_it_waits_is_no_bad_one() {
         backend.report(batch, gpu, ActionStatus::Executed, ran);
     }
     stage.exchange(&mut backend);
-    pass(&mut stage, &mut [&mut backend, &mut client], ms(300));
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
     let model = &status(&mut stage).models[0];
     assert_eq!((model.bad_rate, model.mean_batch), (Some(0.0), Some(1.0)));
 }
