@@ -52,7 +52,7 @@ impl Demand {
         }
     }
 
-    /// In thousandths: who has so many tasks answered in time, thrives.
+    /// The share of tasks answered in time with which a model thrives, in thousandths.
     fn thriving(self) -> u64 {
         match self {
             Self::Bearable => 500,
@@ -112,7 +112,7 @@ fn alike(cluster: &mut Cluster, count: u32) {
     cluster.frontend.slots_per_model = 300;
 }
 
-/// So many percent of what the GPUs can do; models for which that is too often for a run become slower.
+/// This share of what the GPUs can do, in percent; models for which that is too often for a run become slower.
 fn load(cluster: &mut Cluster, percent: u64) -> Load {
     let gpus: u32 = cluster.backends.iter().map(|backend| backend.gpus).sum();
     let profile = &cluster.models[0].profile;
