@@ -5,18 +5,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use baton_bench::load::{
-    self, Ask, Circumstances, Expect, Finished, Knee, LoadConfig, Message, Offered, Progress,
-    Report, Search, Seen, ServerTimes, Tally, outcomes,
+    self, Ask, CacheCounts, Circumstances, Expect, Finished, Knee, LoadConfig, Message, Offered,
+    Progress, Report, Search, Seen, ServerTimes, Tally, outcomes,
 };
 use baton_bench::machine::StealMeter;
 use baton_bench::oip::{self, OipConfig, Protocol, SendDeadline, Url};
+use baton_client::Operator;
 use baton_core::Nanos;
-use baton_sim::{Replay, Scenario};
+use baton_sim::{ReplayFile, Scenario};
 use baton_topo::{Clock, Cluster};
 
 use crate::CommandResult;
 use crate::args::{ExplainArgs, LoadArgs, SendDeadlineArg};
 use crate::live::Live;
+use crate::model::CONNECT;
 use crate::output::{complain, load_cluster, locator, say, say_table};
 use crate::process::{report_flag, stop_flag};
 
@@ -148,6 +150,7 @@ impl<'a> Runner<'a> {
     fn run(&mut self, offered: Offered, seed: u64) -> Result<Run, Box<dyn Error>> {
         let load =
             offered.rate_rps().unwrap_or_else(|| f64::from(self.args.outstanding.unwrap_or(0)));
+        let before = self.cache_counts();
         let steal = StealMeter::start();
         let (finished, times) = match (&self.args.url, self.cluster) {
             (Some(url), _) => self.other_server(url, offered, seed)?,
@@ -155,9 +158,26 @@ impl<'a> Runner<'a> {
             (None, None) => return Err("give --config or --url".into()),
         };
         let steal_fraction = steal.fraction();
-        let circumstances = Circumstances { steal_fraction, ..Circumstances::default() };
+        let after = before.and_then(|before| Some((self.cache_counts()?, before)));
+        let cold = after.map(|(after, before)| after.since(before, finished.seconds));
+        let circumstances = Circumstances { steal_fraction, cold, ..Circumstances::default() };
         let report = Report::of_generators(std::slice::from_ref(&finished), circumstances);
         Ok(Run { load, finished, report, times })
+    }
+
+    /// What the scheduler has counted of its caches; `None` where there are none, or another server is measured.
+    fn cache_counts(&self) -> Option<CacheCounts> {
+        let cluster = self.cluster.filter(|_| self.args.url.is_none())?;
+        cluster.backends.iter().find(|backend| backend.weights_cache.is_some())?;
+        let ask = || -> Result<Option<CacheCounts>, Box<dyn Error>> {
+            let scheduler = locator(cluster, self.args.scheduler)?;
+            let mut operator = Operator::connect(&scheduler, cluster.fabric.tls.as_ref(), CONNECT)?;
+            Ok(CacheCounts::of(&operator.status(CONNECT)?))
+        };
+        ask().unwrap_or_else(|error| {
+            tracing::warn!(%error, "how many tasks come cold will not be known: the scheduler does not say it");
+            None
+        })
     }
 
     fn cluster(
@@ -258,8 +278,9 @@ fn offered(cluster: Option<&Cluster>, args: &LoadArgs) -> Result<Offered, Box<dy
     }
     if let Some(file) = &args.replay {
         let names: Vec<&str> = models.iter().map(String::as_str).collect();
-        let replay = Arc::new(Replay::load(file, &names)?);
-        let rate = args.rps.unwrap_or_else(|| replay.rate_rps());
+        let file = ReplayFile { path: file.clone(), minutes: args.minutes };
+        let replay = Arc::new(file.load(&names)?);
+        let rate = args.rps.unwrap_or_else(|| args.speed.unwrap_or(1.0) * replay.rate_rps());
         return Ok(Offered::Replay(models, replay, rate));
     }
     if args.rps.is_some() {

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::fs::DirBuilder;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use baton_backend::pull::ModelFolder;
+use baton_backend::pull::{GiveUp, ModelFolder};
 use baton_client::signature::{Extent, TensorSpec};
 use baton_client::{Operator, ServedModel};
 use baton_topo::{ModelFolderSpec, describe_pulled, is_url, per_cent};
@@ -139,7 +141,7 @@ fn describe_remote(table: &mut Table, ca: Option<&Path>) -> Result<(), Box<dyn E
         return Ok(());
     };
     let url = url.as_str().unwrap_or_default().to_owned();
-    let scratch = Scratch(std::env::temp_dir().join(format!("baton-model-{}", std::process::id())));
+    let scratch = Scratch::new()?;
     let spec = ModelFolderSpec {
         bytes: u64::MAX,
         ca: ca.map(Path::to_owned),
@@ -148,14 +150,27 @@ fn describe_remote(table: &mut Table, ca: Option<&Path>) -> Result<(), Box<dyn E
     let folder = ModelFolder::open(scratch.0.clone(), &spec)?;
     let mut live = Live::new();
     live.progress(format_args!("pulls {url} to see what it is"));
-    let pulled = folder.pull(&url, None, &BTreeSet::new(), &AtomicBool::new(false));
+    let pulled = folder.pull(&url, None, &BTreeSet::new(), &GiveUp::default());
     live.finish();
     describe_pulled(table, &pulled?.path).map_err(|problem| format!("{url}: {problem}"))?;
     Ok(())
 }
 
-/// A folder that goes with this.
+/// A folder that no other user may enter. It goes with this.
 struct Scratch(PathBuf);
+
+impl Scratch {
+    /// What has the name already, be it a link, is not taken for it.
+    fn new() -> Result<Self, String> {
+        let number = RandomState::new().build_hasher().finish();
+        let path = std::env::temp_dir().join(format!("baton-model-{number:016x}"));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| {
+            format!("{}: {error}; name a folder for temporary files in TMPDIR", path.display())
+        })?;
+        Ok(Self(path))
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -250,4 +265,22 @@ fn as_text(models: &[ServedModel]) -> String {
         ]
     }));
     aligned(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_for_a_moment_is_this_users_alone_and_goes() {
+        let (one, other) = (Scratch::new().expect("a folder"), Scratch::new().expect("another"));
+        assert_ne!(one.0, other.0);
+        let about = std::fs::metadata(&one.0).expect("it is there");
+        assert!(about.is_dir() && about.permissions().mode() & 0o777 == 0o700);
+        let path = one.0.clone();
+        drop(one);
+        assert!(!path.exists() && other.0.exists());
+    }
 }

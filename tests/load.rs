@@ -240,3 +240,49 @@ fn arrivals_come_from_a_file() {
     assert_eq!(number(&report, "submitted"), 40);
     assert!((report["seconds"].as_f64().unwrap() - 0.8).abs() < 0.01, "{report}");
 }
+
+/// Eight models of three pages each on two slots that hold two each.
+fn caches() -> String {
+    let mut text = String::from("[network]\njitter_us = 2000\nresponse_us = 10000\n");
+    for name in ["a", "b"] {
+        text += &format!("[[backend]]\nname = \"{name}\"\nweights_cache_mib = 150\n");
+    }
+    for model in 0..8 {
+        text += &format!(
+            "[[model]]\nname = \"m{model}\"\nalpha_ms = 0.2\nbeta_ms = 1\nslo_ms = 500\n\
+             batch_max = 4\ninput_bytes = 64\nweights_mib = 48\nload_ms = 5\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn minutes_of_functions_are_the_same_load_in_processes_and_in_the_simulator() {
+    let cluster = Cluster::of(Folder::new("load-functions"), &caches());
+    let _backends = ["a", "b"].map(|name| cluster.backend(name));
+    let file = cluster.folder().path().join("functions.csv").display().to_string();
+    let drawn = ["sim", "functions", "--functions", "100", "--rate", "0.5", "--minutes", "20"];
+    let drawn = run(&[&drawn[..], &["--out", &file]].concat());
+    assert!(drawn.status.success(), "{drawn:?}");
+    // Ten minutes in five seconds.
+    let replay = ["--replay", &file, "--minutes", "10:10", "--speed", "120"];
+    let of_cluster = ["--config", cluster.file(), "--scheduler", cluster.addr()];
+    let (is_good, report) = load(&[&of_cluster[..], &replay].concat());
+    assert!(is_good && number(&report, "completed") > 0, "{report}");
+    let simulated = ["sim", "run", "--cluster", cluster.file(), "--seconds", "5", "--warmup", "0"];
+    let more = ["--seed", "1", "--policy", "baton", "--json"];
+    let simulated = run(&[&simulated[..], &replay, &more].concat());
+    let simulated: Value = serde_json::from_slice(&simulated.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&simulated.stderr)));
+    let submitted = |report: &Value| -> Vec<(String, u64)> {
+        let models = report["models"].as_array().unwrap().iter();
+        let of = |model: &Value| (model["name"].to_string(), number(model, "submitted"));
+        models.map(of).collect()
+    };
+    assert_eq!(submitted(&report), submitted(&simulated));
+    assert!(submitted(&report).iter().all(|(_, tasks)| *tasks > 0), "{report}");
+    assert!(simulated["loads_per_s"].as_f64() > Some(0.0), "its slots have the file's memory");
+    for key in ["cold_rps", "cold_satisfied", "loads_per_s"] {
+        assert!(report[key].as_f64() > Some(0.0), "{key}: {report}");
+    }
+}

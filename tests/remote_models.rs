@@ -196,7 +196,7 @@ fn a_printed_table_stands_in_a_cluster_file() {
     }
     let server = FileServer::new(fs::read(DIGITS).unwrap());
     let args = ["model", "add", &server.url(), "--name", "digits", "--slo-ms", "4000", "--print"];
-    let output = run(&[&args[..], &["--scheduler", "127.0.0.1:1"]].concat());
+    let output = run(&args);
     assert!(output.status.success(), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
     let text = format!("[[backend]]\nname = \"a\"\nmodel_folder = \"files\"\n{table}");

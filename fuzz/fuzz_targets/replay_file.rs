@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use baton_sim::Replay;
+use baton_sim::{Replay, ReplayOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|file: &[u8]| {
-    match Replay::read(Path::new("arrivals.csv"), file, &["a", "b", "b"]) {
+    let options = ReplayOptions::new(&["a", "b", "b"]);
+    match Replay::read(Path::new("arrivals.csv"), file, &options) {
         Ok(replay) => {
             assert!(replay.len() > 0);
             assert!(replay.rate_rps() > 0.0);

@@ -24,6 +24,8 @@ pub(crate) struct ClusterState {
     pub(crate) subclusters: Vec<SubclusterShown>,
     /// By role and state.
     pub(crate) members: Vec<(&'static str, &'static str, u32)>,
+    /// By side: how far off LOADs were. `None`: slots have room for every model.
+    pub(crate) load_errors: Option<[(&'static str, Value); 2]>,
 }
 
 /// A model that is served, since it has been.
@@ -98,7 +100,7 @@ fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
     metrics.extend(of_models(&state.models));
     metrics.extend(of_variants(&state.models));
     metrics.extend(of_caches(&state.models));
-    metrics.push(of_loaders(&state.subclusters));
+    metrics.extend(of_loaders(state));
     metrics
 }
 
@@ -232,13 +234,22 @@ fn of_caches(models: &[ModelShown]) -> [Metric; 4] {
     ]
 }
 
-fn of_loaders(subclusters: &[SubclusterShown]) -> Metric {
+fn of_loaders(state: &ClusterState) -> [Metric; 2] {
     let busy = |of: &SubclusterShown| Some((vec![of.name.clone()], Value::Level(of.loader_busy?)));
     let help = "Share of the last five to ten seconds in which weights were copied to a GPU slot, mean of the slots";
-    Metric {
-        series: subclusters.iter().filter_map(busy).collect(),
-        ..Metric::gauges("baton_loader_busy_ratio", help, &["subcluster"])
-    }
+    let errors = state.load_errors.iter().flatten();
+    let errors = errors.map(|(side, sizes)| (vec![(*side).to_owned()], sizes.clone()));
+    let off = "How much sooner (`early`) or later (`late`) than planned a LOAD that succeeded had ended, as the scheduler knows it";
+    [
+        Metric {
+            series: state.subclusters.iter().filter_map(busy).collect(),
+            ..Metric::gauges("baton_loader_busy_ratio", help, &["subcluster"])
+        },
+        Metric {
+            series: errors.collect(),
+            ..Metric::histograms("baton_scheduler_load_end_error_seconds", off, &["side"])
+        },
+    ]
 }
 
 /// Latencies by powers of two of nanoseconds: the finer classes are for quantiles.
@@ -271,8 +282,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 5 + 2 + 3,
-            "without gpus_needed, with five by model, two by variant and three of caches"
+            counters.pairs().len() - 1 + 5 + 2 + 4,
+            "without gpus_needed, with five by model, two by variant and four of caches"
         );
     }
 

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use baton_bench::oip::{Token, Url};
+use baton_sim::Minutes;
 use clap::value_parser;
 
 use super::values::{
-    deadline_ms, expect, goodput_share, outstanding, rate, requests_per_s, resolution, seconds,
-    shape, span, token,
+    deadline_ms, expect, goodput_share, outstanding, rate, requests_per_s, resolution, scale,
+    seconds, shape, span, token,
 };
 
 /// How a request says its deadline.
@@ -62,9 +63,15 @@ pub(crate) struct LoadArgs {
     /// Offer a scenario's load: its bursts, popularity, courses or replay, for its models
     #[arg(long, value_name = "FILE", conflicts_with = "rates")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Replay a file of arrivals, lines timestamp_s[,model[,slo_ms]], lap after lap
+    /// Replay a file of arrivals, lap after lap: lines timestamp_s[,model[,slo_ms]], or functions and their counts per minute
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rates", "scenario"])]
     pub(crate) replay: Option<PathBuf>,
+    /// Which minutes of such counts, FIRST:COUNT, counted from 0 [default: all]
+    #[arg(long, value_name = "FIRST:COUNT", requires = "replay")]
+    pub(crate) minutes: Option<Minutes>,
+    /// How many times as fast as its file says the replay is, instead of --rps
+    #[arg(long, value_name = "TIMES", value_parser = scale, requires = "replay", conflicts_with = "rps")]
+    pub(crate) speed: Option<f64>,
     /// A model, where no --rate names it: of the file with --replay, of the closed loop with --outstanding; repeat for several
     /// [default: those of --config]
     #[arg(long = "model", value_name = "MODEL", conflicts_with_all = ["rates", "scenario"])]

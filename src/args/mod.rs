@@ -36,7 +36,7 @@ pub(crate) use path::{BenchPathArgs, BenchPathEndArgs, PathMode};
 pub(crate) use profile::ProfileArgs;
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
-    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
+    SimFunctionsArgs, SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
 pub(crate) use supernet::{SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
 use values::{scale, seconds, transport};

@@ -76,8 +76,8 @@ pub(crate) struct ModelAddArgs {
     /// The authorities of a server with https://, as PEM; otherwise the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Print the [[model]] table, with what a URL needs beside it, instead of adding the model
-    #[arg(long)]
+    /// Print the [[model]] table, with what a URL needs beside it, instead of adding the model. It needs no scheduler
+    #[arg(long, group = "SchedulerOf")]
     pub(crate) print: bool,
     #[command(flatten)]
     pub(crate) of: SchedulerOf,

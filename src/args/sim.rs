@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use baton_core::Nanos;
-use baton_sim::{ClusterRun, PolicyName, Rates, ScenarioSource, Vary};
+use baton_sim::{ClusterRun, Minutes, PolicyName, Rates, ReplayFile, ScenarioSource, Vary};
 use clap::Subcommand;
 
-use super::values::{moment, seconds, tasks};
+use super::values::{functions_per_s, moment, scale, seconds, tasks};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SimCommand {
@@ -27,6 +27,8 @@ pub(crate) enum SimCommand {
     /// docs/simulator.md says what is drawn and what is found. A scenario at a time on every core;
     /// how each came out goes to stderr as soon as it is known.
     Fuzz(SimFuzzArgs),
+    /// Draw functions and their counts per minute, in the format of the public Azure Functions trace, for --replay
+    Functions(SimFunctionsArgs),
     /// How much load any scheduler could carry: the analytic bound, and for one model what foresight
     /// could reach and what not even foresight could
     Bound(SimBoundArgs),
@@ -90,6 +92,12 @@ pub(crate) struct ScenarioArgs {
     /// A model to leave out with --cluster, such as one whose backends measure ℓ(b); may be given several times
     #[arg(long, value_name = "MODEL", requires = "cluster", conflicts_with = "scenario")]
     without: Vec<String>,
+    /// With --cluster: replay a file of arrivals instead, lines timestamp_s[,model[,slo_ms]], or functions and their counts per minute
+    #[arg(long, value_name = "FILE", requires = "cluster", conflicts_with = "scenario")]
+    replay: Option<PathBuf>,
+    /// Which minutes of such counts, FIRST:COUNT, counted from 0 [default: all]
+    #[arg(long, value_name = "FIRST:COUNT", requires = "replay")]
+    minutes: Option<Minutes>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -112,11 +120,32 @@ impl ScenarioArgs {
                     Nanos::from_millis_f64(given.unwrap_or(usual) * 1e3)
                 };
                 let (duration, warmup) = (span(self.seconds, 30.0), span(self.warmup, 5.0));
-                let run = ClusterRun { duration, warmup, without: self.without.clone() };
+                let replay = self.replay.clone();
+                let replay = replay.map(|path| ReplayFile { path, minutes: self.minutes });
+                let run = ClusterRun { duration, warmup, without: self.without.clone(), replay };
                 ScenarioSource::Cluster(file.clone().unwrap_or_default(), run)
             }
         }
     }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimFunctionsArgs {
+    /// How many functions
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) functions: u32,
+    /// Tasks per second of all of them together
+    #[arg(long, value_parser = functions_per_s)]
+    pub(crate) rate: f64,
+    /// Minutes that are drawn
+    #[arg(long, default_value_t = 1440, value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub(crate) minutes: u32,
+    /// Same seed, same file
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
@@ -133,8 +162,11 @@ pub(crate) struct SimRunArgs {
     #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
     /// Tasks per second in total
-    #[arg(long)]
-    pub(crate) rate: f64,
+    #[arg(long, required_unless_present = "speed")]
+    pub(crate) rate: Option<f64>,
+    /// Instead: how many times as fast as its file says a replay is
+    #[arg(long, value_name = "TIMES", value_parser = scale, conflicts_with = "rate")]
+    pub(crate) speed: Option<f64>,
     /// The seed, if not the scenario's
     #[arg(long)]
     pub(crate) seed: Option<u64>,

@@ -57,6 +57,11 @@ pub(super) fn span(text: &str) -> Result<f64, String> {
     number(text, 0.01, 1e6)
 }
 
+/// Tasks per second of rare functions.
+pub(super) fn functions_per_s(text: &str) -> Result<f64, String> {
+    number(text, 0.01, 1e6)
+}
+
 pub(super) fn tasks(text: &str) -> Result<f64, String> {
     number(text, 1_000.0, 1e9)
 }

@@ -8,13 +8,17 @@ mod sweep;
 mod zoo;
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
-use baton_sim::{Goodput, Report, Run, Subject};
+use baton_sim::{Functions, Goodput, Report, Run, Scenario, Subject, write_functions};
 use baton_topo::Clock;
 
 use crate::CommandResult;
-use crate::args::{ExplainSubject, SimCommand, SimExplainArgs, SimGoodputArgs, SimRunArgs};
+use crate::args::{
+    ExplainSubject, SimCommand, SimExplainArgs, SimFunctionsArgs, SimGoodputArgs, SimRunArgs,
+};
 use crate::output::say;
 
 pub(crate) fn run(command: &SimCommand) -> CommandResult {
@@ -23,6 +27,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
         SimCommand::Goodput(args) => search(args),
         SimCommand::Sweep(args) => sweep::run(args),
         SimCommand::Zoo(args) => zoo::run(args),
+        SimCommand::Functions(args) => functions(args),
         SimCommand::Fuzz(args) => fuzz::run(args),
         SimCommand::Bound(args) => bound::run(args),
         SimCommand::Explain(args) => explain(args),
@@ -30,10 +35,21 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
     }
 }
 
+fn functions(args: &SimFunctionsArgs) -> CommandResult {
+    let &SimFunctionsArgs { functions: count, rate: rate_rps, minutes, seed, .. } = args;
+    let named = |error| format!("{}: {error}", args.out.display());
+    let mut file = BufWriter::new(File::create(&args.out).map_err(named)?);
+    let drawn = Functions { count, rate_rps, minutes, seed };
+    let written = write_functions(&drawn, &mut file).and_then(|()| file.flush());
+    written.map_err(named)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run_once(args: &SimRunArgs) -> CommandResult {
     let scenario = args.source.source().load()?;
     let seed = args.seed.unwrap_or(scenario.seed);
-    let run = Run { policy: args.policy, rate_rps: args.rate, seed };
+    let rate_rps = rate_rps(&scenario, args)?;
+    let run = Run { policy: args.policy, rate_rps, seed };
     let clock = Clock::start();
     let before = clock.now();
     let report = match &args.trace {
@@ -45,11 +61,22 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
         }
     };
     let took_ns = (clock.now() - before).0;
-    let simulated = args.rate * scenario.end().as_millis_f64() / 1e3;
+    let simulated = rate_rps * scenario.end().as_millis_f64() / 1e3;
     let ns_per_request = took_ns as f64 / simulated;
     tracing::info!(ns_per_request, "simulated");
     say(&if args.json { serde_json::to_string(&report)? } else { table(&report) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn rate_rps(scenario: &Scenario, args: &SimRunArgs) -> Result<f64, &'static str> {
+    let replayed = || scenario.replay.as_ref().map(|replay| replay.rate_rps());
+    match (args.rate, args.speed) {
+        (Some(rate_rps), _) => Ok(rate_rps),
+        (None, Some(speed)) => {
+            replayed().map(|rate_rps| speed * rate_rps).ok_or("--speed is of a replay; give --rate")
+        }
+        (None, None) => Err("give --rate"),
+    }
 }
 
 fn search(args: &SimGoodputArgs) -> CommandResult {

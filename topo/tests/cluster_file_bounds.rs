@@ -81,3 +81,22 @@ fn a_backend_whose_memory_is_too_small_for_the_files_of_its_own_models_is_refuse
     assert!(refused[0].contains("the files of its models take 2 MiB, and it has 1"), "{refused:?}");
     assert_eq!(problems(1, "other"), [""; 0], "none of them is its own");
 }
+
+#[test]
+fn a_file_on_a_server_is_as_large_as_its_table_says() {
+    let model = |name| {
+        format!(
+            "[[model]]\nname = \"{name}\"\nslo_ms = 9\nfile = \"http://models/{name}.onnx\"\nfile_bytes = 3145728\n\
+             sha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n\
+             tensors = [\"in f32[batch, 8] x\", \"out f32[batch, 8] y\"]\n"
+        )
+    };
+    let problems = |mib: u32| {
+        let backend = format!("[[backend]]\nname = \"b\"\nmodel_memory_mib = {mib}\n");
+        let checked = check(&[model("m"), model("n"), backend].concat());
+        lines(&checked.cluster.err().unwrap_or_default())
+    };
+    assert_eq!(problems(6), [""; 0]);
+    let refused = problems(5);
+    assert!(refused[0].contains("the files of its models take 6 MiB, and it has 5"), "{refused:?}");
+}

@@ -5,20 +5,23 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use baton_topo::{ModelFolderSpec, Sha256, pulled_file};
 
-use super::PullError;
-use super::server::{Download, Patience};
+use super::server::{Download, Patience, Resumed};
+use super::{GiveUp, PullError};
 
 /// Protocol Buffers allow no more in one message, so no ONNX file is longer.
 const FILE_BYTES_MAX: u64 = 2 << 30;
-const PATIENCE: Patience =
-    Patience { step: Duration::from_secs(15), whole: Duration::from_secs(1800) };
+const PATIENCE: Patience = Patience {
+    step: Duration::from_secs(15),
+    whole: Duration::from_secs(1800),
+    pause: Duration::from_millis(500),
+};
 /// A file that is not whole yet ends so.
 const PART: &str = "part";
 
@@ -84,7 +87,7 @@ impl ModelFolder {
     }
 
     /// Sees to it that the file is here. With `expected`, one that is here already is read and compared, and not pulled again.
-    /// Files of `in_use` stay. Blocks as long as that takes, or until `is_given_up` says that it is not wanted any more.
+    /// Files of `in_use` stay. Blocks as long as that takes, or until `give_up` is set.
     ///
     /// # Errors
     /// It could not be pulled, is another one, or there is no room for it. Nothing of it is left then.
@@ -93,7 +96,7 @@ impl ModelFolder {
         url: &str,
         expected: Option<Sha256>,
         in_use: &BTreeSet<PathBuf>,
-        is_given_up: &AtomicBool,
+        give_up: &GiveUp,
     ) -> Result<Pulled, PullError> {
         if let Some(path) = expected.and_then(|sha256| self.kept(sha256)) {
             return Ok(Pulled { path, bytes: 0 });
@@ -105,12 +108,12 @@ impl ModelFolder {
         }
         self.make_room(bytes, in_use)?;
         let part = Part::new(&self.path)?;
-        part.write(download, is_given_up)?;
+        part.write(download, expected.is_some(), give_up)?;
         let found = Sha256::of_file(&part.path).map_err(|error| disk(&part.path, &error))?;
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             return Err(PullError::Different { url: url.to_owned(), expected, found });
         }
-        if is_given_up.load(Ordering::Relaxed) {
+        if give_up.is_set() {
             return Err(PullError::GivenUp);
         }
         let path = pulled_file(&self.path, found);
@@ -168,14 +171,28 @@ impl Part {
         Ok(Self { path, file })
     }
 
-    fn write(&self, download: Download, is_given_up: &AtomicBool) -> Result<(), PullError> {
+    /// `is_known`: the whole will be compared with what it should be.
+    fn write(
+        &self,
+        mut download: Download,
+        is_known: bool,
+        give_up: &GiveUp,
+    ) -> Result<(), PullError> {
         let mut file = &self.file;
-        download.receive(|piece| {
-            if is_given_up.load(Ordering::Relaxed) {
-                return Err(PullError::GivenUp);
+        let failed = |error| disk(&self.path, &error);
+        loop {
+            let received = download.receive(|piece| {
+                if give_up.is_set() {
+                    return Err(PullError::GivenUp);
+                }
+                file.write_all(piece).map_err(failed)
+            });
+            let Err(cut @ PullError::Cut { .. }) = received else { return received };
+            if download.resume(cut, is_known, give_up)? == Resumed::Anew {
+                file.set_len(0).map_err(failed)?;
+                file.rewind().map_err(failed)?;
             }
-            file.write_all(piece).map_err(|error| disk(&self.path, &error))
-        })
+        }
     }
 }
 
@@ -211,3 +228,7 @@ fn disk(path: &Path, error: &io::Error) -> PullError {
 #[cfg(test)]
 #[path = "folder_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod resume_tests;

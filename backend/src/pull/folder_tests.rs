@@ -60,13 +60,14 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn open(path: &Path, bytes: u64) -> ModelFolder {
-    let patience = Patience { step: Duration::from_millis(300), whole: Duration::from_secs(20) };
+    let (step, whole) = (Duration::from_millis(300), Duration::from_secs(20));
+    let patience = Patience { step, whole, pause: Duration::ZERO };
     let spec = ModelFolderSpec { bytes, ..ModelFolderSpec::default() };
     ModelFolder::open_with(path.to_owned(), &spec, patience).expect("it is ours")
 }
 
 fn pull(folder: &ModelFolder, url: &str, expected: Option<Sha256>) -> Result<Pulled, PullError> {
-    folder.pull(url, expected, &BTreeSet::new(), &AtomicBool::new(false))
+    folder.pull(url, expected, &BTreeSet::new(), &GiveUp::default())
 }
 
 /// What is in the folder beside the lock.
@@ -176,7 +177,7 @@ fn what_was_pulled_longest_ago_goes_for_a_new_one_and_what_is_in_use_stays() {
     let server = Server::new(vec![whole, whole]);
     let sha256 = Sha256::of(CONTENT);
     let in_use = BTreeSet::from([oldest.clone(), older.clone()]);
-    let pull = |in_use| folder.pull(&server.url, Some(sha256), in_use, &AtomicBool::new(false));
+    let pull = |in_use| folder.pull(&server.url, Some(sha256), in_use, &GiveUp::default());
     let full = pull(&in_use).expect_err("20 of 30 bytes are in use");
     assert!(matches!(full, PullError::Full { needs_bytes: 20, free_bytes: 10, .. }), "{full}");
     assert_eq!(names(&path), ["a.onnx", "b.onnx"], "it was tried");
@@ -191,8 +192,9 @@ fn what_was_pulled_longest_ago_goes_for_a_new_one_and_what_is_in_use_stays() {
 fn a_pull_that_is_given_up_ends_with_the_next_bytes() {
     let path = path("pull-given-up");
     let (server, folder) = (Server::new(vec![whole]), open(&path, 1 << 20));
-    let is_given_up = AtomicBool::new(true);
-    let ended = folder.pull(&server.url, None, &BTreeSet::new(), &is_given_up);
+    let give_up = GiveUp::default();
+    give_up.set();
+    let ended = folder.pull(&server.url, None, &BTreeSet::new(), &give_up);
     assert_eq!((ended, names(&path)), (Err(PullError::GivenUp), vec![]));
     server.end();
     fs::remove_dir_all(path).expect("it is ours");
@@ -206,7 +208,7 @@ fn a_full_disk_is_named_and_what_was_written_goes() {
     let full = File::options().write(true).open("/dev/full").expect("Linux has it");
     let part = Part { file: full, path: part.path.clone() };
     let download = Download::begin(&server.url, None, folder.patience).expect("it is there");
-    let error = part.write(download, &AtomicBool::new(false)).expect_err("no byte fits");
+    let error = part.write(download, false, &GiveUp::default()).expect_err("no byte fits");
     assert!(error.to_string().contains("No space left"), "{error}");
     drop(part);
     assert_eq!(names(&path), Vec::<String>::new());

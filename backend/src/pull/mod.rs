@@ -5,17 +5,18 @@
 //! server.
 
 mod folder;
+mod give_up;
 mod server;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_topo::{ModelFolderSpec, ModelSpec, Problem, Sha256, Waker, read_model};
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
 pub use folder::{ModelFolder, Pulled};
+pub use give_up::GiveUp;
 
 /// Why a model's file is not here.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,7 +132,7 @@ pub(crate) struct ModelPulls {
     /// Opened with the first pull: who pulls nothing needs none.
     folder: Option<Arc<ModelFolder>>,
     /// How it ends, and whether it is not wanted any more.
-    under_way: Option<(Receiver<Outcome>, Arc<AtomicBool>)>,
+    under_way: Option<(Receiver<Outcome>, Arc<GiveUp>)>,
 }
 
 impl ModelPulls {
@@ -153,11 +154,11 @@ impl ModelPulls {
             return Ok(());
         }
         let folder = self.folder().map_err(|error| error.to_string())?;
-        let (mut in_use, is_given_up) = (BTreeSet::new(), AtomicBool::new(false));
+        let (mut in_use, give_up) = (BTreeSet::new(), GiveUp::default());
         let path = self.path().expect("the folder is open");
         in_use.extend(models.iter().flat_map(|model| pulled(model, &path)));
         for model in models {
-            pull_all(&folder, model, &in_use, &is_given_up)
+            pull_all(&folder, model, &in_use, &give_up)
                 .map_err(|error| format!("model `{}`: {error}", model.name))?;
             *model = model.clone().pulled_into(&path);
         }
@@ -167,8 +168,8 @@ impl ModelPulls {
     /// Begins to pull the files of the model that this table describes. Wakes `owner` when that has ended.
     pub(crate) fn begin(&mut self, table: &str, in_use: BTreeSet<PathBuf>, owner: Waker) {
         let (ended, outcome) = bounded(1);
-        let is_given_up = Arc::new(AtomicBool::new(false));
-        let (table, theirs) = (table.to_owned(), Arc::clone(&is_given_up));
+        let give_up = Arc::new(GiveUp::default());
+        let (table, theirs) = (table.to_owned(), Arc::clone(&give_up));
         let folder = self.folder();
         let again = ended.clone();
         let work = move || {
@@ -181,7 +182,7 @@ impl ModelPulls {
         if let Err(error) = thread {
             let _ = again.try_send(Err(PullError::Thread(error.to_string())));
         }
-        self.under_way = Some((outcome, is_given_up));
+        self.under_way = Some((outcome, give_up));
     }
 
     /// How the pull has ended, once it has.
@@ -200,8 +201,8 @@ impl ModelPulls {
 
     /// No peer wants the model any more. The thread ends with the server's next bytes, or when it has waited long enough for them.
     pub(crate) fn give_up(&mut self) {
-        if let Some((_, is_given_up)) = self.under_way.take() {
-            is_given_up.store(true, Ordering::Relaxed);
+        if let Some((_, give_up)) = self.under_way.take() {
+            give_up.set();
         }
     }
 
@@ -225,22 +226,22 @@ fn pull_table(
     folder: &ModelFolder,
     table: &str,
     in_use: &BTreeSet<PathBuf>,
-    is_given_up: &AtomicBool,
+    give_up: &GiveUp,
 ) -> Outcome {
     let read = read_model(table, Path::new(""), None);
     let model = read.map_err(|problems| PullError::Table(Problem::lines(&problems)))?.spec;
-    pull_all(folder, &model, in_use, is_given_up)
+    pull_all(folder, &model, in_use, give_up)
 }
 
 fn pull_all(
     folder: &ModelFolder,
     model: &ModelSpec,
     in_use: &BTreeSet<PathBuf>,
-    is_given_up: &AtomicBool,
+    give_up: &GiveUp,
 ) -> Outcome {
     let (mut in_use, mut brought) = (in_use.clone(), Brought::default());
     for (url, sha256) in model.remote_files() {
-        let Pulled { path, bytes } = folder.pull(&url, Some(sha256), &in_use, is_given_up)?;
+        let Pulled { path, bytes } = folder.pull(&url, Some(sha256), &in_use, give_up)?;
         tracing::info!(model = model.name, url, bytes, "a model's file is here");
         in_use.insert(path);
         brought.files += u64::from(bytes > 0);

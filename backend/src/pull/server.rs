@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_topo::Clock;
 use rustls::crypto::ring;
+use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-use super::PullError;
+use super::{GiveUp, PullError};
 
 /// Followed at most.
 const REDIRECTS_MAX: u32 = 5;
@@ -24,14 +26,35 @@ pub(super) struct Patience {
     pub(super) step: Duration,
     /// For the whole file.
     pub(super) whole: Duration,
+    /// Between a connection that broke and the next one; twice as long each time.
+    pub(super) pause: Duration,
 }
+
+/// Connections that may be made anew for one file.
+const AGAIN_MAX: u32 = 4;
 
 /// A file that a server has begun to send.
 pub(super) struct Download {
     url: String,
     /// How long it says that the file is.
     pub(super) bytes: u64,
+    got: u64,
+    /// Names this version of the file, as HTTP's If-Range has it. Without one, what is missing might be another file's.
+    version: Option<String>,
     body: Body,
+    agent: Agent,
+    patience: Patience,
+    clock: Clock,
+    again: u32,
+}
+
+/// What comes next of a file that broke off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Resumed {
+    /// What was missing.
+    Here,
+    /// The whole file: its server has no ranges, or another version.
+    Anew,
 }
 
 impl Download {
@@ -46,10 +69,13 @@ impl Download {
     ) -> Result<Self, PullError> {
         let agent = agent(url, ca, patience)?;
         let failed = |error: ureq::Error| server(url, describe(&error));
-        let body = agent.get(url).call().map_err(failed)?.into_body();
+        let answer = agent.get(url).call().map_err(failed)?;
+        let version = version(answer.headers());
+        let body = answer.into_body();
         let length = body.content_length();
         let bytes = length.ok_or_else(|| server(url, "it does not say how long the file is"))?;
-        Ok(Self { url: url.to_owned(), bytes, body })
+        let (url, clock) = (url.to_owned(), Clock::start());
+        Ok(Self { url, bytes, got: 0, version, body, agent, patience, clock, again: 0 })
     }
 
     /// Gives the file to `take` piece by piece, which may stop it.
@@ -57,21 +83,21 @@ impl Download {
     /// # Errors
     /// The server does not send all of it; or what `take` says.
     pub(super) fn receive(
-        mut self,
+        &mut self,
         mut take: impl FnMut(&[u8]) -> Result<(), PullError>,
     ) -> Result<(), PullError> {
         let mut reader = self.body.as_reader();
-        let (mut piece, mut got) = (vec![0; PIECE_BYTES], 0);
-        while got < self.bytes {
+        let mut piece = vec![0; PIECE_BYTES];
+        while self.got < self.bytes {
             let cut = |why: String| {
                 let url = self.url.clone();
-                PullError::Cut { url, got_bytes: got, bytes: self.bytes, why }
+                PullError::Cut { url, got_bytes: self.got, bytes: self.bytes, why }
             };
             match reader.read(&mut piece) {
                 Ok(0) => return Err(cut("it closed the connection".to_owned())),
                 Ok(read) => {
                     take(&piece[..read])?;
-                    got += read as u64;
+                    self.got += read as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(cut(error.to_string())),
@@ -79,13 +105,77 @@ impl Download {
         }
         Ok(())
     }
+
+    /// Asks for what is missing, after a pause, and again if that comes to nothing. `is_known`: the whole will be compared with
+    /// what it should be.
+    ///
+    /// # Errors
+    /// `cut`, once it was tried often or long enough; or the file is not wanted any more.
+    pub(super) fn resume(
+        &mut self,
+        cut: PullError,
+        is_known: bool,
+        give_up: &GiveUp,
+    ) -> Result<Resumed, PullError> {
+        while self.again < AGAIN_MAX {
+            if give_up.wait(self.patience.pause * (1 << self.again)) {
+                return Err(PullError::GivenUp);
+            }
+            self.again += 1;
+            let (url, missing) = (self.url.clone(), self.bytes - self.got);
+            match self.ask_again(is_known) {
+                Ok(resumed) => {
+                    tracing::info!(url, missing, ?resumed, "a model file that broke off goes on");
+                    return Ok(resumed);
+                }
+                Err(why) => tracing::warn!(url, missing, why, "a model file that broke off"),
+            }
+        }
+        Err(cut)
+    }
+
+    fn ask_again(&mut self, is_known: bool) -> Result<Resumed, String> {
+        let left = self.patience.whole.saturating_sub(Duration::from_nanos(self.clock.now().0));
+        let mut request = self.agent.get(&self.url).config().timeout_global(Some(left)).build();
+        if self.got > 0 && (is_known || self.version.is_some()) {
+            request = request.header("range", format!("bytes={}-", self.got));
+        }
+        if let Some(version) = &self.version {
+            request = request.header("if-range", version);
+        }
+        let answer = request.call().map_err(|error| describe(&error))?;
+        let resumed = if answer.status() == 206 { Resumed::Here } else { Resumed::Anew };
+        let named = answer.headers().get("content-range").and_then(|range| range.to_str().ok());
+        let (from, range) =
+            (self.got, format!("bytes {}-{}/{}", self.got, self.bytes - 1, self.bytes));
+        let (expected, version) = match resumed {
+            Resumed::Here if named != Some(&range) => {
+                return Err(format!("it sends {named:?} for {range}"));
+            }
+            Resumed::Here => (self.bytes - from, self.version.take()),
+            Resumed::Anew => (self.bytes, version(answer.headers())),
+        };
+        let body = answer.into_body();
+        if body.content_length() != Some(expected) {
+            return Err(format!("{:?} bytes come, and not {expected}", body.content_length()));
+        }
+        (self.body, self.version) = (body, version);
+        self.got = if resumed == Resumed::Here { from } else { 0 };
+        Ok(resumed)
+    }
+}
+
+/// A strong ETag, or when the file was changed last.
+fn version(headers: &HeaderMap) -> Option<String> {
+    let text = |name| headers.get(name).and_then(|value| Some(value.to_str().ok()?.to_owned()));
+    text("etag").filter(|tag| tag.starts_with('"')).or_else(|| text("last-modified"))
 }
 
 /// What is held of a file at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 fn agent(url: &str, ca: Option<&Path>, patience: Patience) -> Result<Agent, PullError> {
-    let Patience { step, whole } = patience;
+    let Patience { step, whole, .. } = patience;
     let mut config = Agent::config_builder()
         .timeout_global(Some(whole))
         .timeout_resolve(Some(step))

@@ -12,7 +12,7 @@ use baton_client::{Operator, OperatorError, SchedulerLocator};
 
 use super::plot::Sparkline;
 use super::{DemoConfig, DemoError, frontends};
-use crate::load::{CacheFigures, Finished, Progress};
+use crate::load::{CacheCounts, CacheFigures, Finished, Progress};
 use crate::processes::{ClusterFile, Folder, ProcessError, Processes};
 
 /// Models, and how many of them fit into a slot. There are two slots.
@@ -50,14 +50,15 @@ transport = \"TRANSPORT\"
 
 fn figures(status: &ClusterStatus) -> CacheFigures {
     let caches = || status.models.iter().filter_map(|model| model.cache.as_ref());
+    let CacheCounts { cold, cold_in_time, loads } = CacheCounts::of(status).unwrap_or_default();
     let busy = || status.gpus.iter().filter_map(|gpu| gpu.loader_busy);
     CacheFigures {
         models: caches().count() as u64,
         room: u64::from(FIT) * BACKENDS.len() as u64,
         copies: caches().map(|cache| u64::from(cache.copies)).sum(),
-        cold: caches().map(|cache| cache.cold).sum(),
-        cold_in_time: caches().map(|cache| cache.cold_in_time).sum(),
-        loads: status.gpus.iter().filter_map(|gpu| gpu.loads).sum(),
+        cold,
+        cold_in_time,
+        loads,
         loader_busy: busy().sum::<f64>() / busy().count().max(1) as f64,
     }
 }

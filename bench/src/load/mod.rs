@@ -4,6 +4,7 @@
 //! One thread submits what is due and reaps outcomes. Every arrival is counted: one that finds no free slot has
 //! failed, not vanished.
 
+mod caches;
 mod examples;
 mod figure;
 mod generator;
@@ -33,6 +34,7 @@ use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
 
+pub use caches::{CacheCounts, ColdFigures};
 pub use examples::ExamplesError;
 pub(crate) use examples::write as write_numbers;
 pub use figure::{ReportError, write as write_report};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::caches::ColdFigures;
 use super::message::Finished;
 use super::table;
 use super::tally::{Reasons, Tally, VariantTally};
@@ -130,6 +131,9 @@ pub struct Circumstances {
     /// How caches of weights fared; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheFigures>,
+    /// The same of `baton load`; left out where there are none.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<ColdFigures>,
 }
 
 /// How caches of weights fared in a run, by their scheduler.

@@ -162,6 +162,8 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use baton_sim::ReplayOptions;
+
     use super::*;
 
     const BURSTS: &str = "gpus = 1\nduration_s = 4\nwarmup_s = 1\n\
@@ -195,7 +197,9 @@ mod tests {
     fn a_file_is_offered_at_a_rate_and_lasts_as_long_as_that_takes() {
         let file = "timestamp,model,slo\n0,b,\n1,a,9\n3,b,\n";
         let names = ["a", "b"];
-        let replay = Replay::read(std::path::Path::new("f"), file.as_bytes(), &names).unwrap();
+        let replay =
+            Replay::read(std::path::Path::new("f"), file.as_bytes(), &ReplayOptions::new(&names))
+                .unwrap();
         let offered = Offered::Replay(names.map(str::to_owned).to_vec(), Arc::new(replay), 1.0);
         assert_eq!(offered.rate_rps(), Some(1.0));
         let faster = offered.at_rate(10.0);

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use super::caches::ColdFigures;
 use super::report::{CacheFigures, Circumstances, ModelReport, Report, Totals};
 use super::tally::{Reasons, VariantTally};
 use crate::machine::percent;
@@ -56,6 +57,7 @@ fn busiest(models: &[ModelReport]) -> (Vec<&ModelReport>, usize) {
 
 /// Nothing without caches.
 fn write_cache(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt::Result {
+    write_cold(f, circumstances)?;
     let Some(CacheFigures { models, room, copies, cold, cold_in_time, loads, loader_busy }) =
         circumstances.cache
     else {
@@ -69,6 +71,18 @@ fn write_cache(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt
     writeln!(
         f,
         "{cold} tasks came while no slot held their model; {in_time:.1} % of them were served in time"
+    )
+}
+
+/// Nothing without caches.
+fn write_cold(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt::Result {
+    let Some(ColdFigures { cold_rps, cold_satisfied, loads_per_s }) = circumstances.cold else {
+        return Ok(());
+    };
+    let in_time = percent(cold_satisfied, "-");
+    writeln!(
+        f,
+        "{cold_rps:.1} tasks/s came while no slot held their model, {in_time} of them were served in time; {loads_per_s:.1} LOADs/s"
     )
 }
 

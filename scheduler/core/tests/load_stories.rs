@@ -74,3 +74,48 @@ fn without_a_bound_a_loader_has_one_load_at_a_time() {
     assert_eq!(stage.loaded(START + LOAD, 0), None);
     assert!(stage.load(START + LOAD, 1).is_some());
 }
+
+/// How long the last LOAD should take.
+#[derive(Default)]
+struct Latency(Nanos);
+
+impl LoadSink for Latency {
+    fn load(&mut self, load: &Load<'_>) {
+        self.0 = load.latency;
+    }
+    fn readiness(&mut self, _: ModelId, _: Readiness) {}
+}
+
+#[test]
+fn a_slow_link_is_planned_with_its_own_times_until_another_slot_has_its_number() {
+    let limits = LoadLimits {
+        gpus: 2,
+        copies: 2,
+        residents: 3,
+        rule: LoadRule::Commanded,
+        outstanding: Nanos::ZERO,
+    };
+    let alone = Nanos::from_millis(5);
+    let weights = [Weights { pages: 1, load: LOAD, is_guess: false, alone }; 6];
+    let (mut loads, mut planned) = (LoadState::new(limits, &weights), Latency::default());
+    let fast = GPU;
+    let (slow, next) = (Gpu { id: GpuId(1), life: 0 }, Gpu { id: GpuId(1), life: 1 });
+    [fast, slow].into_iter().for_each(|gpu| loads.on_gpu_join(Nanos::ZERO, gpu, 3));
+    let mut load = |loads: &mut LoadState, at: u64, gpu, took| {
+        let (now, model) = (LOAD.times(10 * at), ModelId(at as u32 % 6));
+        assert!(loads.load(now, model, gpu, &mut planned), "{at}");
+        let (latency, outcome) = (planned.0, LoadOutcome::Loaded { took });
+        let done = LoadDone { model, gpu, outcome };
+        assert!(loads.on_load_done(now + took, done, &mut planned));
+        latency
+    };
+    let mut last = [Nanos::ZERO; 2];
+    for at in 0..100 {
+        last = [load(&mut loads, at, fast, LOAD), load(&mut loads, at, slow, LOAD.times(3))];
+    }
+    assert!(last[0] < LOAD.times(2) && last[1] > LOAD.times(2), "{last:?}");
+    loads.on_gpu_leave(slow, &mut Until::default());
+    loads.on_gpu_join(LOAD.times(1_000), next, 3);
+    let latencies = [fast, next].map(|gpu| load(&mut loads, 101, gpu, LOAD));
+    assert!(latencies[1] < LOAD.times(2), "it is another slot: {latencies:?}");
+}

@@ -8,6 +8,7 @@ use baton_core::{IndexedHeap, Load, LoadOutcome, ModelId, Nanos};
 
 use crate::random::{Concern, Stream};
 use crate::scenario::Scenario;
+use crate::weights::SlowLink;
 
 /// The end of a LOAD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,7 @@ pub(crate) struct Loaders {
     slots: Vec<Slot>,
     /// Of each model: pages, and how long a LOAD really takes.
     models: Vec<(u32, Nanos)>,
+    slow_link: Option<SlowLink>,
     /// Mean of what a LOAD takes beyond that.
     overrun: Nanos,
     overruns: Stream,
@@ -75,6 +77,7 @@ impl Loaders {
             pages: memory.pages,
             slots: (0..scenario.gpus).map(|_| slot()).collect(),
             models: scenario.models.iter().map(of).collect(),
+            slow_link: memory.slow_link,
             overrun: memory.load_overrun,
             overruns: Stream::new(seed, Concern::LoadOverrun),
             copies: vec![0; scenario.models.len()],
@@ -116,7 +119,7 @@ impl Loaders {
     pub(crate) fn begin(&mut self, now: Nanos, load: &Load<'_>) {
         let (gpu, ModelId(model)) = (load.gpu.id.0, load.model);
         load.victims.iter().for_each(|victim| self.unload(gpu, victim.0));
-        let took = self.time(model);
+        let took = self.time(gpu, model);
         let start = self.slots[gpu as usize].free_at.max(now).max(load.earliest);
         let (end, outcome) = if start > load.latest {
             (start, LoadOutcome::Late)
@@ -136,8 +139,11 @@ impl Loaders {
     }
 
     /// How long a LOAD of the model takes.
-    fn time(&mut self, model: u32) -> Nanos {
-        let (_, time) = self.models[model as usize];
+    fn time(&mut self, gpu: u32, model: u32) -> Nanos {
+        let (_, mut time) = self.models[model as usize];
+        if let Some(SlowLink { factor, .. }) = self.slow_link.filter(|link| link.gpu == gpu) {
+            time = Nanos((time.0 as f64 * factor) as u64);
+        }
         if self.overrun == Nanos::ZERO {
             return time;
         }

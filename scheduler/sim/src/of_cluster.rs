@@ -1,14 +1,20 @@
 //! The scenario that a cluster file describes: its models on its GPU slots.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use baton_core::{Nanos, NetworkDelay, Profile, SubclusterId};
-use baton_topo::{Cluster, ModelSpec, VariantSpec, check_cluster, per_cent, zoo};
+use baton_topo::{
+    Cluster, ModelSpec, VariantSpec, WeightsCacheSpec, WeightsSpec, check_cluster, per_cent, zoo,
+};
 
+use crate::invocations::Minutes;
+use crate::replay::{Replay, ReplayOptions};
 use crate::scenario::{Arrival, Scenario, SimModel};
-use crate::scenario_file::ScenarioError;
+use crate::scenario_file::{ScenarioError, with_replayed_shares};
 use crate::subclusters::Subclusters;
 use crate::variants::{Asking, SimVariant};
+use crate::weights::{GpuMemory, LOAD_GB_PER_S, MIB, SimWeights};
 
 /// What a cluster file does not say of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +25,27 @@ pub struct ClusterRun {
     pub warmup: Nanos,
     /// Names of models to leave out. A sub-cluster that serves no other model is left out with its GPU slots.
     pub without: Vec<String>,
+    /// A file of arrivals instead of Poisson's.
+    pub replay: Option<ReplayFile>,
+}
+
+/// A file of arrivals, and which part of it is replayed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReplayFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Of counts per minute; `None`: all of them.
+    pub minutes: Option<Minutes>,
+}
+
+impl ReplayFile {
+    /// Reads it for these models; functions go to them in turn.
+    ///
+    /// # Errors
+    /// See [`Replay::load`].
+    pub fn load(&self, names: &[&str]) -> Result<Replay, crate::replay::ReplayError> {
+        Replay::load(&self.path, &ReplayOptions::new(names).of_minutes(self.minutes))
+    }
 }
 
 impl Scenario {
@@ -58,28 +85,21 @@ fn of_cluster(path: &Path, cluster: &Cluster, run: &ClusterRun) -> Result<Scenar
         backends.map(|backend| backend.gpus).sum::<u32>()
     };
     let gpus: Vec<u32> = (0..cluster.subclusters.len()).map(gpus_of).collect();
-    let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
-    for model in &cluster.models {
-        let SubclusterId(id) = model.subcluster;
-        if gpus[id as usize] == 0 {
-            let subcluster = &cluster.subclusters[id as usize];
-            let what = format!("model {}: sub-cluster {subcluster} has no GPU slot", model.name);
-            return Err(refused(what, "add a [[backend]] to it"));
-        }
-        if model.engine.is_measured() {
-            let what =
-                format!("model {}: its backends measure ℓ(b), the file lacks it", model.name);
-            return Err(refused(what, PROFILE_FIX));
-        }
-    }
+    check_models(path, cluster, &gpus)?;
     let network = &cluster.network;
+    let memory = memory(path, cluster)?;
+    let models = models(&cluster.models);
+    memory.iter().try_for_each(|memory| memory.check(gpus.iter().sum(), &models))?;
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    let replay = run.replay.as_ref().map(|file| file.load(&names)).transpose()?;
+    let models = with_replayed_shares(models, replay.as_ref());
     Ok(Scenario {
         gpus: gpus.iter().sum(),
         duration: run.duration,
         warmup: run.warmup,
         seed: 1,
         arrival: Arrival::Poisson,
-        replay: None,
+        replay: replay.map(Arc::new),
         load: None,
         network: NetworkDelay {
             ctrl: network.ctrl,
@@ -94,10 +114,56 @@ fn of_cluster(path: &Path, cluster: &Cluster, run: &ClusterRun) -> Result<Scenar
         stragglers: None,
         profile_spread: 0.0,
         subclusters: Subclusters::of_sizes(&gpus),
-        memory: None,
+        memory,
         gpu_events: Vec::new(),
-        models: models(&cluster.models),
+        models,
     })
+}
+
+/// `gpus`: of each sub-cluster.
+fn check_models(path: &Path, cluster: &Cluster, gpus: &[u32]) -> Result<(), ScenarioError> {
+    let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
+    for model in &cluster.models {
+        let SubclusterId(id) = model.subcluster;
+        if gpus[id as usize] == 0 {
+            let subcluster = &cluster.subclusters[id as usize];
+            let what = format!("model {}: sub-cluster {subcluster} has no GPU slot", model.name);
+            return Err(refused(what, "add a [[backend]] to it"));
+        }
+        if model.engine.is_measured() {
+            let what =
+                format!("model {}: its backends measure ℓ(b), the file lacks it", model.name);
+            return Err(refused(what, PROFILE_FIX));
+        }
+    }
+    Ok(())
+}
+
+/// The memory for weights of each slot. The simulator gives all of them the same.
+fn memory(path: &Path, cluster: &Cluster) -> Result<Option<GpuMemory>, ScenarioError> {
+    let mut caches = cluster.backends.iter().map(|backend| backend.weights_cache);
+    let first = caches.next().flatten();
+    if caches.any(|cache| cache != first) {
+        return Err(ScenarioError::NotSimulated {
+            file: path.to_owned(),
+            what: "its backends have weights caches that differ".to_owned(),
+            fix: "give all backends the same weights_cache_mib, or none",
+        });
+    }
+    let of_cache = |WeightsCacheSpec { pages, page_bytes }| GpuMemory {
+        pages,
+        page_mib: page_bytes as f64 / MIB,
+        load_gb_per_s: LOAD_GB_PER_S,
+        load_error: 1.0,
+        load_overrun: Nanos::ZERO,
+        slow_link: None,
+    };
+    Ok(first.map(of_cache))
+}
+
+fn weights(spec: WeightsSpec) -> SimWeights {
+    let load_ms = Some(spec.load.as_millis_f64());
+    SimWeights { weights_mb: spec.bytes as f64 / 1e6, load_ms }
 }
 
 const PROFILE_FIX: &str = "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms, as measured on its GPU, or leave it out: --without MODEL";
@@ -123,7 +189,7 @@ fn model(spec: &ModelSpec, share: f64) -> SimModel {
         profile_error: 1.0,
         subcluster: spec.subcluster,
         copy: 1,
-        weights: None,
+        weights: spec.weights.map(weights),
         clients: 0,
         variants: spec.variants.iter().map(variant).collect(),
         asking: Asking::default(),

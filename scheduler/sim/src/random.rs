@@ -24,6 +24,8 @@ pub(crate) enum Concern {
     Popularity,
     /// Which functions the load comes from, and when each runs.
     Functions,
+    /// When within its minute a task comes, where a replayed file has counts.
+    Minutes,
     /// What a scenario consists of that is drawn itself.
     Scenario(u32),
 }
@@ -42,6 +44,7 @@ impl Stream {
             Concern::Stragglers => 5,
             Concern::Functions => 8,
             Concern::LoadOverrun => 10,
+            Concern::Minutes => 11,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
             Concern::Bursts(model) => (9 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),

@@ -2,7 +2,8 @@
 //!
 //! A header is skipped, and lines that are empty or begin with `#`. Every line names a model or
 //! none does; a field left empty counts as left out. Quotes around a field are taken off; a comma
-//! always ends one. Timestamps count from the first one.
+//! always ends one. Timestamps count from the first one. A file whose header says so has counts per
+//! minute instead (`invocations.rs`).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,6 +11,8 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use baton_core::Nanos;
+
+use crate::invocations::{CountRows, Counts, FIRST_COLUMN, Minutes};
 
 /// A line of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,28 +102,114 @@ pub enum ReplayError {
         /// The first that is too many.
         line: Line,
     },
+    /// A row of counts that has not one for every minute of the header.
+    #[error("{line}: {fields} fields, and the header has {expected}")]
+    Columns {
+        /// Where.
+        line: Line,
+        /// Fields of the line.
+        fields: usize,
+        /// Fields of the header.
+        expected: usize,
+    },
+    /// No count.
+    #[error(
+        "{line}: \"{text}\" is no count; give how often the function runs in that minute, at most {TASKS_MAX}"
+    )]
+    Count {
+        /// Where.
+        line: Line,
+        /// The field.
+        text: String,
+    },
+    /// Minutes that the file has not.
+    #[error("{line}: the file has {columns} minutes; {} from minute {} on are not among them", minutes.count, minutes.first)]
+    Minutes {
+        /// The header.
+        line: Line,
+        /// Minutes of the file.
+        columns: usize,
+        /// Those that are asked for.
+        minutes: Minutes,
+    },
+    /// A part was asked for of a file that has no minutes.
+    #[error("{}: minutes are chosen of a file of counts per minute, and this one has timestamps: leave them out", path.display())]
+    Timestamps {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Nothing to replay.
+    #[error("{}: no function runs in these minutes", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More than memory is set aside for.
+    #[error("{}: {most} tasks in a minute; at most {TASKS_MAX} are replayed: leave functions out", path.display())]
+    FullMinute {
+        /// The file.
+        path: PathBuf,
+        /// Tasks of its fullest minute.
+        most: u64,
+    },
 }
 
-/// Tasks a file may have; 32 bytes each.
-const TASKS_MAX: usize = 20_000_000;
-/// Longest line, bytes; what is longer counts as several.
-const LINE_MAX: u64 = 4_096;
+/// Tasks a file may have, or a minute of counts; 32 bytes each.
+pub(crate) const TASKS_MAX: usize = 20_000_000;
+/// Longest line, bytes; what is longer counts as several. A day of counts takes 3 to 10 kB.
+const LINE_MAX: u64 = 65_536;
 /// Timestamps beyond this are no seconds.
 const SECONDS_MAX: f64 = 1e12;
+
+/// What a file may name, and which part of it is wanted.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions<'a> {
+    names: &'a [&'a str],
+    /// Models in the order in which they get functions.
+    turns: Vec<u32>,
+    minutes: Option<Minutes>,
+}
+
+impl<'a> ReplayOptions<'a> {
+    /// The whole file; functions go to models in the order of their names.
+    pub fn new(names: &'a [&'a str]) -> Self {
+        Self { names, turns: (0..names.len() as u32).collect(), minutes: None }
+    }
+
+    /// Functions go to models in this order instead.
+    #[must_use]
+    pub(crate) fn in_turn(self, turns: Vec<u32>) -> Self {
+        Self { turns, ..self }
+    }
+
+    /// These minutes of a file of counts.
+    #[must_use]
+    pub fn of_minutes(self, minutes: Option<Minutes>) -> Self {
+        Self { minutes, ..self }
+    }
+}
 
 /// The file's tasks in the order of time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replay {
-    pub(crate) tasks: Vec<Task>,
-    /// From the first task of the file to where the first would follow the last.
+    pub(crate) recorded: Recorded,
+    /// From the first task of the file to where the first would follow the last; of counts, from the beginning of the first
+    /// minute to the end of the last.
     pub(crate) lap_ns: f64,
     /// The longest objective that the file gives a task; zero if none.
     pub(crate) longest_slo: Nanos,
 }
 
+/// What a file has.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Recorded {
+    Tasks(Vec<Task>),
+    Counts(Counts),
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Task {
-    /// Since the first task.
+    /// Since the beginning of the lap.
     pub(crate) after_ns: f64,
     /// `None`: any, by popularity.
     pub(crate) model: Option<u32>,
@@ -129,23 +218,26 @@ pub(crate) struct Task {
 }
 
 impl Replay {
-    /// Reads and checks a file whose models are among `names`.
+    /// Reads and checks a file.
     ///
     /// # Errors
     /// See [`Replay::read`]; or the file cannot be opened.
-    pub fn load(path: &Path, names: &[&str]) -> Result<Self, ReplayError> {
+    pub fn load(path: &Path, options: &ReplayOptions<'_>) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
-        Self::read(path, BufReader::new(File::open(path).map_err(unreadable)?), names)
+        Self::read(path, BufReader::new(File::open(path).map_err(unreadable)?), options)
     }
 
-    /// Reads and checks lines `timestamp[,model[,slo]]` whose models are among `names`. `path`
-    /// names the file in errors.
+    /// Reads and checks lines `timestamp[,model[,slo]]`, or counts per minute. `path` names the file in errors.
     ///
     /// # Errors
     /// The first line that is none, or a file from which no rate follows.
-    pub fn read(path: &Path, mut file: impl BufRead, names: &[&str]) -> Result<Self, ReplayError> {
+    pub fn read(
+        path: &Path,
+        mut file: impl BufRead,
+        options: &ReplayOptions<'_>,
+    ) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
-        let mut rows = Rows::new(path, names);
+        let mut rows = Rows::new(path, options);
         let mut text = String::new();
         while file.by_ref().take(LINE_MAX).read_line(&mut text).map_err(unreadable)? > 0 {
             rows.add(text.trim_start_matches('\u{feff}').trim())?;
@@ -156,17 +248,20 @@ impl Replay {
 
     /// Tasks in the file.
     pub fn len(&self) -> usize {
-        self.tasks.len()
+        match &self.recorded {
+            Recorded::Tasks(tasks) => tasks.len(),
+            Recorded::Counts(counts) => counts.tasks(),
+        }
     }
 
     /// Never: a file without tasks is refused.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.len() == 0
     }
 
     /// The file's own mean rate, tasks/s.
     pub fn rate_rps(&self) -> f64 {
-        self.tasks.len() as f64 * 1e9 / self.lap_ns
+        self.len() as f64 * 1e9 / self.lap_ns
     }
 
     /// How long it lasts at that rate.
@@ -177,9 +272,15 @@ impl Replay {
     /// Each model's part of the tasks, by its number; `None` if the file names no models.
     pub(crate) fn shares(&self, models: usize) -> Option<Vec<f64>> {
         let mut shares = vec![0.0; models];
-        for task in &self.tasks {
-            shares[task.model? as usize] += 1.0 / self.tasks.len() as f64;
+        match &self.recorded {
+            Recorded::Tasks(tasks) => {
+                for task in tasks {
+                    shares[task.model? as usize] += 1.0;
+                }
+            }
+            Recorded::Counts(counts) => counts.add_to(&mut shares),
         }
+        shares.iter_mut().for_each(|share| *share /= self.len() as f64);
         Some(shares)
     }
 }
@@ -187,6 +288,9 @@ impl Replay {
 /// The lines read so far.
 struct Rows<'a> {
     path: &'a Path,
+    options: &'a ReplayOptions<'a>,
+    /// Of a file that has counts.
+    counts: Option<CountRows>,
     /// Number and how many there are, by name.
     models: HashMap<&'a str, (u32, usize)>,
     tasks: Vec<Task>,
@@ -200,13 +304,23 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(path: &'a Path, names: &[&'a str]) -> Self {
+    fn new(path: &'a Path, options: &'a ReplayOptions<'a>) -> Self {
         let mut models: HashMap<&str, (u32, usize)> = HashMap::new();
-        for (id, &name) in names.iter().enumerate() {
+        for (id, &name) in options.names.iter().enumerate() {
             models.entry(name).or_insert((id as u32, 0)).1 += 1;
         }
         let last_s = f64::NEG_INFINITY;
-        Self { path, models, tasks: Vec::new(), first: None, last_s, lines: 0, at_top: true }
+        Self {
+            path,
+            options,
+            counts: None,
+            models,
+            tasks: Vec::new(),
+            first: None,
+            last_s,
+            lines: 0,
+            at_top: true,
+        }
     }
 
     fn add(&mut self, text: &str) -> Result<(), ReplayError> {
@@ -216,11 +330,19 @@ impl<'a> Rows<'a> {
         }
         let at_top = std::mem::replace(&mut self.at_top, false);
         let fields: Vec<&str> = text.split(',').map(|f| f.trim().trim_matches('"')).collect();
+        let line = Line { path: self.path.to_owned(), number: self.lines };
+        if let Some(counts) = &mut self.counts {
+            return counts.add(&fields, || line.clone());
+        }
+        if at_top && fields[0] == FIRST_COLUMN {
+            self.counts = Some(CountRows::new(line, &fields, self.options.minutes)?);
+            return Ok(());
+        }
         let at_s = fields[0].parse().ok().filter(|at_s: &f64| at_s.abs() <= SECONDS_MAX);
         match at_s {
             Some(at_s) => self.add_task(at_s, &fields),
             None if at_top => Ok(()),
-            None => Err(ReplayError::Timestamp { line: self.line(), text: fields[0].to_owned() }),
+            None => Err(ReplayError::Timestamp { line, text: fields[0].to_owned() }),
         }
     }
 
@@ -267,6 +389,15 @@ impl<'a> Rows<'a> {
     }
 
     fn finish(self) -> Result<Replay, ReplayError> {
+        if let Some(counts) = self.counts {
+            let counts = counts.finish(self.path, &self.options.turns)?;
+            let lap_ns = counts.lap_ns();
+            let recorded = Recorded::Counts(counts);
+            return Ok(Replay { recorded, lap_ns, longest_slo: Nanos::ZERO });
+        }
+        if self.options.minutes.is_some() {
+            return Err(ReplayError::Timestamps { path: self.path.to_owned() });
+        }
         let gaps = self.tasks.len().saturating_sub(1) as f64;
         let span_ns = self.tasks.last().map_or(0.0, |task| task.after_ns);
         if span_ns <= 0.0 {
@@ -275,6 +406,6 @@ impl<'a> Rows<'a> {
         // One more mean gap behind the last task, so that laps have the file's mean rate.
         let lap_ns = span_ns * (gaps + 1.0) / gaps;
         let longest_slo = self.tasks.iter().filter_map(|task| task.slo).max().unwrap_or_default();
-        Ok(Replay { tasks: self.tasks, lap_ns, longest_slo })
+        Ok(Replay { recorded: Recorded::Tasks(self.tasks), lap_ns, longest_slo })
     }
 }

@@ -6,7 +6,7 @@ use baton_core::Nanos;
 
 use crate::arrivals::Arrived;
 use crate::random::{Concern, Stream};
-use crate::replay::Replay;
+use crate::replay::{Recorded, Replay, Task};
 use crate::scenario::{Scenario, SimModel};
 
 /// See the module documentation.
@@ -16,13 +16,33 @@ pub(crate) struct ReplayedArrivals {
     /// Time of the run over time in the file.
     scale: f64,
     end: Nanos,
-    /// The task that is next, and the whole laps before it.
+    /// The task that is next, of the file or of the minute, and the whole laps before it.
     next: usize,
     laps: u64,
+    minute: Minute,
     slos: Vec<Nanos>,
     /// `popularity[m]`: share of the models up to m, for tasks without a model.
     popularity: Vec<f64>,
     stream: Stream,
+}
+
+/// Of a file of counts: the minute that is played, counted on in the next lap, and its tasks.
+#[derive(Debug)]
+struct Minute {
+    number: u64,
+    tasks: Vec<Task>,
+    times: Stream,
+}
+
+impl Minute {
+    fn first(recorded: &Recorded, seed: u64) -> Self {
+        let times = Stream::new(seed, Concern::Minutes);
+        let mut minute = Self { number: 0, tasks: Vec::new(), times };
+        if let Recorded::Counts(counts) = recorded {
+            minute.number = counts.draw(0, &mut minute.times, &mut minute.tasks);
+        }
+        minute
+    }
 }
 
 impl ReplayedArrivals {
@@ -34,14 +54,10 @@ impl ReplayedArrivals {
             sum
         };
         Self {
-            scale: replay.rate_rps() / rate_rps,
             end: scenario.end(),
-            next: 0,
-            laps: 0,
             slos: scenario.models.iter().map(SimModel::slo).collect(),
             popularity: scenario.models.iter().map(up_to).collect(),
-            stream: Stream::new(seed, Concern::Popularity),
-            replay,
+            ..Self::endless(replay, 0, rate_rps, seed)
         }
     }
 
@@ -53,6 +69,7 @@ impl ReplayedArrivals {
             end: Nanos::MAX,
             next: 0,
             laps: 0,
+            minute: Minute::first(&replay.recorded, seed),
             slos: vec![Nanos::MAX; models],
             popularity: (1..=models).map(|up_to| up_to as f64 / models as f64).collect(),
             stream: Stream::new(seed, Concern::Popularity),
@@ -60,10 +77,17 @@ impl ReplayedArrivals {
         }
     }
 
+    /// The tasks of the file, or of the minute.
+    fn tasks(&self) -> &[Task] {
+        match &self.replay.recorded {
+            Recorded::Tasks(tasks) => tasks,
+            Recorded::Counts(_) => &self.minute.tasks,
+        }
+    }
+
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub(crate) fn due(&self) -> Nanos {
-        let in_file_ns =
-            self.laps as f64 * self.replay.lap_ns + self.replay.tasks[self.next].after_ns;
+        let in_file_ns = self.laps as f64 * self.replay.lap_ns + self.tasks()[self.next].after_ns;
         let at = Nanos((in_file_ns * self.scale) as u64);
         if at < self.end { at } else { Nanos::MAX }
     }
@@ -71,14 +95,26 @@ impl ReplayedArrivals {
     /// Takes the next arrival.
     pub(crate) fn take(&mut self) -> Option<Arrived> {
         let at = Some(self.due()).filter(|&at| at != Nanos::MAX)?;
-        let task = self.replay.tasks[self.next];
+        let task = self.tasks()[self.next];
         self.next += 1;
-        if self.next == self.replay.tasks.len() {
-            (self.next, self.laps) = (0, self.laps + 1);
+        if self.next == self.tasks().len() {
+            self.turn();
         }
         let model = task.model.unwrap_or_else(|| self.any_model());
         let slo = task.slo.unwrap_or(self.slos[model as usize]);
         Some(Arrived { at, model, deadline: at + slo })
+    }
+
+    /// Behind the last task of the file, or of the minute.
+    fn turn(&mut self) {
+        self.next = 0;
+        match &self.replay.recorded {
+            Recorded::Tasks(_) => self.laps += 1,
+            Recorded::Counts(counts) => {
+                let Minute { number, tasks, times } = &mut self.minute;
+                *number = counts.draw(*number + 1, times, tasks);
+            }
+        }
     }
 
     fn any_model(&mut self) -> u32 {
@@ -91,7 +127,6 @@ impl ReplayedArrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::Task;
 
     const MS: Nanos = Nanos::from_millis(1);
 
@@ -109,7 +144,8 @@ mod tests {
             slo,
         };
         let tasks = tasks.iter().map(task).collect();
-        Arc::new(Replay { tasks, lap_ns: 1e7, longest_slo: Nanos::ZERO })
+        let recorded = Recorded::Tasks(tasks);
+        Arc::new(Replay { recorded, lap_ns: 1e7, longest_slo: Nanos::ZERO })
     }
 
     fn play(replay: Arc<Replay>, rate_rps: f64, seed: u64) -> Vec<Arrived> {

@@ -8,16 +8,18 @@ use baton_topo::zoo::{self, ZooModel};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::azure;
 use crate::faults::{self, GpuEventKey, Misprofile, Stragglers};
+use crate::invocations::Minutes;
 use crate::load::Load;
 use crate::model_key::{LatencyKeys, ModelKey, sim_model};
 use crate::popularity::Popularity;
 use crate::ports::PortKey;
-use crate::replay::Replay;
+use crate::replay::{Replay, ReplayOptions};
 use crate::scenario::{Arrival, Scenario, SimModel};
 pub(crate) use crate::scenario_error::ScenarioError;
 use crate::subclusters::{SubclusterKey, Subclusters};
-use crate::weights::{GpuMemory, LOAD_GB_PER_S, PAGE_MIB, SimWeights};
+use crate::weights::{GpuMemory, LOAD_GB_PER_S, PAGE_MIB, SimWeights, SlowLink};
 
 /// Models a scenario may have, copies counted.
 pub(crate) const MODELS_MAX: usize = 10_000;
@@ -50,6 +52,7 @@ pub(crate) struct File {
     load_gb_per_s: Option<f64>,
     load_error: Option<f64>,
     load_overrun_ms: Option<f64>,
+    slow_link: Option<SlowLink>,
     #[serde(default)]
     pub(crate) profile_error: Misprofile,
     #[serde(default)]
@@ -84,6 +87,7 @@ enum ArrivalKey {
     },
     Replay {
         file: PathBuf,
+        minutes: Option<Minutes>,
     },
 }
 
@@ -141,7 +145,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
     let span = (file.warmup_s, file.warmup_s + file.duration_s);
     let models = popularity.share_out(models(&file)?, span, file.seed)?;
     let memory = file.memory()?;
-    memory.iter().try_for_each(|memory| memory.check(&models))?;
+    memory.iter().try_for_each(|memory| memory.check(file.gpus, &models))?;
     let replay = replay(&file, folder, &models)?;
     let models = with_replayed_shares(models, replay.as_ref());
     Ok(Scenario {
@@ -172,9 +176,10 @@ fn replay(
     folder: &Path,
     models: &[SimModel],
 ) -> Result<Option<Replay>, ScenarioError> {
-    let ArrivalKey::Replay { file: name } = &file.arrival else { return Ok(None) };
+    let ArrivalKey::Replay { file: name, minutes } = &file.arrival else { return Ok(None) };
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    let replay = Replay::load(&folder.join(name), &names)?;
+    let options = ReplayOptions::new(&names).in_turn(azure::in_turn(models)).of_minutes(*minutes);
+    let replay = Replay::load(&folder.join(name), &options)?;
     if let Some((key, _)) = loads(file).next() {
         return Err(ScenarioError::ReplaySays { key });
     }
@@ -184,7 +189,10 @@ fn replay(
     Ok(Some(replay))
 }
 
-fn with_replayed_shares(mut models: Vec<SimModel>, replay: Option<&Replay>) -> Vec<SimModel> {
+pub(crate) fn with_replayed_shares(
+    mut models: Vec<SimModel>,
+    replay: Option<&Replay>,
+) -> Vec<SimModel> {
     if let Some(shares) = replay.and_then(|replay| replay.shares(models.len())) {
         models.iter_mut().zip(shares).for_each(|(model, share)| model.share = share);
     }
@@ -210,6 +218,7 @@ impl File {
                 ("load_gb_per_s", self.load_gb_per_s),
                 ("load_error", self.load_error),
                 ("load_overrun_ms", self.load_overrun_ms),
+                ("slow_link", self.slow_link.map(|link| link.factor)),
             ];
             return match keys.into_iter().find(|(_, value)| value.is_some()) {
                 None => Ok(None),
@@ -226,6 +235,7 @@ impl File {
             load_gb_per_s: self.load_gb_per_s.unwrap_or(LOAD_GB_PER_S),
             load_error: self.load_error.unwrap_or(1.0),
             load_overrun: Nanos::from_millis_f64(load_overrun_ms),
+            slow_link: self.slow_link,
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! Weights and the memory for them, as a scenario file has them.
 
 use baton_core::{LoadLimits, LoadRule, Nanos, Weights};
+use serde::Deserialize;
 
 use crate::scenario::{Scenario, SimModel};
 use crate::scenario_file::{ScenarioError, check};
@@ -18,6 +19,18 @@ pub struct GpuMemory {
     pub load_error: f64,
     /// Mean of the exponentially distributed time that a LOAD takes beyond that.
     pub load_overrun: Nanos,
+    /// A slot whose LOADs take longer than those of the others, which the scheduler does not know beforehand.
+    pub slow_link: Option<SlowLink>,
+}
+
+/// `slow_link` of a scenario file.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlowLink {
+    /// The slot, from 0.
+    pub gpu: u32,
+    /// Its time for a LOAD over that of another.
+    pub factor: f64,
 }
 
 /// What one model's weights take.
@@ -35,11 +48,15 @@ pub(crate) const PAGE_MIB: f64 = 16.0;
 pub(crate) const LOAD_GB_PER_S: f64 = 12.3;
 
 impl GpuMemory {
-    pub(crate) fn check(&self, models: &[SimModel]) -> Result<(), ScenarioError> {
+    pub(crate) fn check(&self, gpus: u32, models: &[SimModel]) -> Result<(), ScenarioError> {
         check("pages", self.pages.into(), 1.0, 1e6)?;
         check("page_mib", self.page_mib, 0.01, 1e6)?;
         check("load_gb_per_s", self.load_gb_per_s, 0.001, 1e6)?;
         check("load_error", self.load_error, 0.01, 100.0)?;
+        if let Some(link) = self.slow_link {
+            check("slow_link.gpu", link.gpu.into(), 0.0, f64::from(gpus) - 1.0)?;
+            check("slow_link.factor", link.factor, 0.01, 100.0)?;
+        }
         for model in models {
             let Some(weights) = model.weights else {
                 return Err(ScenarioError::NoWeights { model: model.name.clone() });
@@ -79,4 +96,4 @@ pub(crate) fn limits(scenario: &Scenario, rule: LoadRule) -> LoadLimits {
 /// Slots that may hold one model.
 const COPIES_MAX: u32 = 64;
 
-const MIB: f64 = (1u64 << 20) as f64;
+pub(crate) const MIB: f64 = (1u64 << 20) as f64;

@@ -44,7 +44,7 @@ fn file(name: &str, text: &str) -> PathBuf {
 /// The cluster file's scenario, without these models.
 fn loaded(name: &str, text: &str, without: &[&str]) -> Result<Scenario, ScenarioError> {
     let without = without.iter().map(|&model| model.to_owned()).collect();
-    let run = ClusterRun { duration: DURATION, warmup: WARMUP, without };
+    let run = ClusterRun { duration: DURATION, warmup: WARMUP, without, replay: None };
     Scenario::load_cluster(&file(name, text), &run)
 }
 
@@ -82,7 +82,8 @@ fn it_runs() {
 fn the_example_cluster_serves_nine_tenths_of_what_it_does_without_waiting() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cluster.toml");
     let without = vec!["digits".to_owned()];
-    let given = ClusterRun { duration: Nanos::from_millis(60_000), warmup: WARMUP, without };
+    let given =
+        ClusterRun { duration: Nanos::from_millis(60_000), warmup: WARMUP, without, replay: None };
     let scenario = Scenario::load_cluster(path.as_ref(), &given).unwrap();
     let found = |policy: &str| goodput(&scenario, policy.parse().unwrap(), 1).unwrap().goodput_rps;
     let (baton, eager) = (found("baton"), found("eager"));
@@ -146,4 +147,32 @@ fn what_is_missing_is_said_with_the_fix() {
         error.contains("model[1].slo_sm: is not a key of this table; fix: write slo_ms"),
         "{error}"
     );
+}
+
+/// Three models of which a slot holds two, on two backends of which the second has this cache.
+fn caches(second: &str) -> String {
+    let backends = format!(
+        "[[backend]]\nname = \"a\"\nweights_cache_mib = 100\n[[backend]]\nname = \"b\"\n{second}"
+    );
+    let model = |name| {
+        format!(
+            "[[model]]\nname = \"{name}\"\nalpha_ms = 0.1\nbeta_ms = 1\nslo_ms = 90\nbatch_max = 4\n\
+             weights_mib = 16\nload_ms = 4\n"
+        )
+    };
+    backends + &["x", "y", "z"].map(model).concat()
+}
+
+#[test]
+fn slots_have_the_memory_of_the_files_caches() {
+    let scenario = loaded("caches", &caches("weights_cache_mib = 100\n"), &[]).unwrap();
+    let memory = scenario.memory.unwrap();
+    assert_eq!((memory.pages, memory.page_mib), (6, 16.0));
+    let weights = scenario.models[0].weights.unwrap();
+    assert_eq!((weights.weights_mb, weights.load_ms), (16.777216, Some(4.0)));
+    let rate_rps = 50.0;
+    let report = run(&scenario, Run { policy: "baton".parse().unwrap(), rate_rps, seed: 1 });
+    assert!(report.unwrap().satisfied > 0.99);
+    let differ = refused("differ", &caches("weights_cache_mib = 200\n"));
+    assert!(differ.contains("weights caches that differ; fix: give all backends"), "{differ}");
 }

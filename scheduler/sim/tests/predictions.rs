@@ -41,6 +41,16 @@ fn few_executions_and_loads_take_longer_than_predicted() {
     );
 }
 
+/// What one slot's link takes longer is neither planned for the other slot nor left out for this one.
+#[test]
+fn a_slow_link_is_predicted_as_well_as_a_fast_one() {
+    let seen = predictions("slow_link = { gpu = 1, factor = 3.0 }", "baton").unwrap();
+    let (count, under) = seen.load.underpredicted();
+    assert!(count > 1_000 && under < 0.03, "{count} {under}");
+    // 8.33 and 24.99 ms.
+    assert!(seen.load.over_us(0.9) < Some(500.0), "{:?} us", seen.load.over_us(0.9));
+}
+
 #[test]
 fn baselines_and_slots_that_go_are_refused() {
     let event = "[[gpu_event]]\nat_s = 1\ngpus = [0]\nkind = 'loss'";

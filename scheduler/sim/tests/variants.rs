@@ -165,7 +165,8 @@ fn a_cluster_file_runs_as_the_scenario_that_says_the_same() {
     let text = format!("{head}{P0}\n[[backend]]\nname = 'b'\ngpus = 2\n");
     std::fs::write(&cluster, text).unwrap();
     let seconds = |s: u64| baton_core::Nanos::from_millis(1_000 * s);
-    let run = ClusterRun { duration: seconds(9), warmup: seconds(1), without: Vec::new() };
+    let run =
+        ClusterRun { duration: seconds(9), warmup: seconds(1), without: Vec::new(), replay: None };
     let of_cluster = Scenario::load_cluster(&cluster, &run).unwrap();
     let of_scenario = scenario(2, "{ process = 'poisson' }", P0);
     let [one, other] = [of_cluster, of_scenario].map(|scenario| at(&scenario, "baton", 2_000.0, 1));

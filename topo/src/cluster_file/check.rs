@@ -153,7 +153,11 @@ fn model_memory(section: &Section<'_>, backend: &BackendSpec, models: &[Entry<'_
     let specs = models.iter().filter_map(|entry| entry.spec.as_ref());
     let served = specs.filter(|model| model.subcluster == backend.subcluster);
     let bytes_of = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
-    let bytes = |model: &ModelSpec| model.files().into_iter().map(bytes_of).sum::<u64>();
+    // Of files on servers the table says how large they are.
+    let bytes = |model: &ModelSpec| match model.remote_files()[..] {
+        [] => model.files().into_iter().map(bytes_of).sum::<u64>(),
+        [_, ..] => model.weights.map_or(0, |weights| weights.bytes),
+    };
     let needed: u64 = served.map(bytes).sum();
     if needed > most {
         let needed = needed.div_ceil(1 << 20);

@@ -296,10 +296,13 @@ impl LoadState {
         let mut probed = core::mem::take(&mut pool.probed);
         probed.clear();
         probed.extend(slots.take(PROBED));
-        let work = &pool.slots;
+        let (work, times, time) = (&pool.slots, &self.times, &self.models[model.0 as usize].time);
+        let usual = times.predicted(time);
         probed.sort_unstable_by_key(|&slot| {
             let Work { until, loaded, .. } = work[slot as usize];
-            ((until - now).0 / BACKLOG_STEP.0, loaded, slot)
+            // What a slow link takes longer counts as more to execute.
+            let longer = times.predicted_on(GpuId(slot), time) - usual;
+            ((until - now + longer).0 / BACKLOG_STEP.0, loaded, slot)
         });
         let must_be_worth = reason != LoadReason::Waiting;
         let is_loading = probed.iter().any(|&slot| {

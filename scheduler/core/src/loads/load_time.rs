@@ -2,9 +2,12 @@
 //!
 //! A LOAD should take what the cluster file says, times a drift that all models of about its length have in common, which is that of
 //! the link, times a factor of the model's own. On top comes a margin that one LOAD in a hundred exceeds, in effect the rolling 99th
-//! percentile of Clockwork (§5.3). The margin too is that of all models of about its length.
+//! percentile of Clockwork (§5.3). The margin too is that of all models of about its length. Slots whose links are slow are left
+//! out of all that (`links.rs`).
 
-use baton_types::Nanos;
+use baton_types::{GpuId, Nanos};
+
+use super::links::Links;
 
 /// Lengths of LOADs by powers of two of nanoseconds.
 const CLASSES: usize = 64;
@@ -24,11 +27,11 @@ const MARGIN: u64 = 4;
 const MARGIN_MAX: u64 = 16;
 
 /// A factor, in parts of [`Factor::ONE`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Factor(u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Factor(u64);
 
 impl Factor {
-    const ONE: Self = Self(1 << 32);
+    pub(super) const ONE: Self = Self(1 << 32);
     /// What makes a minute of a millisecond, and the other way round.
     const RANGE: (Self, Self) = (Self((1 << 32) / 60_000), Self(60_000 << 32));
 
@@ -37,15 +40,29 @@ impl Factor {
         Nanos(u64::try_from(product).unwrap_or(u64::MAX))
     }
 
-    fn between(measured: Nanos, planned: Nanos) -> Self {
+    pub(super) fn between(measured: Nanos, planned: Nanos) -> Self {
         let ratio = (u128::from(measured.0) << 32) / u128::from(planned.0.max(1));
         let ratio = u64::try_from(ratio).unwrap_or(u64::MAX);
         Self(ratio.clamp(Self::RANGE.0.0, Self::RANGE.1.0))
     }
 
     /// A part of the way from here to there.
-    fn towards(self, there: Self, parts: u32) -> Self {
+    pub(super) fn towards(self, there: Self, parts: u32) -> Self {
         Self(moved(self.0, there.0, parts))
+    }
+
+    pub(super) fn times(self, n: u64) -> Self {
+        Self(self.0 * n)
+    }
+
+    pub(super) fn over(self, n: u64) -> Self {
+        Self(self.0 / n)
+    }
+
+    /// This over the other, in 1/256.
+    pub(super) fn in_256ths_of(self, other: Self) -> u64 {
+        let ratio = (u128::from(self.0) << 8) / u128::from(other.0.max(1));
+        u64::try_from(ratio).unwrap_or(u64::MAX)
     }
 }
 
@@ -91,27 +108,43 @@ struct Class {
 #[derive(Clone, Debug)]
 pub(super) struct LoadTimes {
     classes: [Class; CLASSES],
+    links: Links,
 }
 
 impl LoadTimes {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(gpus: usize) -> Self {
         let (drift, deviation, margin) = (Factor::ONE, Nanos::ZERO, MARGIN * STEPS);
-        Self { classes: [Class { drift, seen: 0, deviation, margin }; CLASSES] }
+        let class = Class { drift, seen: 0, deviation, margin };
+        Self { classes: [class; CLASSES], links: Links::new(gpus) }
     }
 
-    /// What to plan with.
+    /// A slot has come, which may be another one than that which had its number.
+    pub(super) fn join(&mut self, slot: GpuId) {
+        self.links.join(slot);
+    }
+
+    /// What to plan with on a usual slot.
     pub(super) fn predicted(&self, time: &LoadTime) -> Nanos {
         let class = &self.classes[class_of(time)];
         let mean = class.mean(time);
         mean + class.margin().min(mean.times(2))
     }
 
-    /// A LOAD of the model took this long.
-    pub(super) fn observe(&mut self, time: &mut LoadTime, measured: Nanos) {
+    /// What to plan with on this slot.
+    pub(super) fn predicted_on(&self, slot: GpuId, time: &LoadTime) -> Nanos {
+        self.links.of(slot).applied(self.predicted(time))
+    }
+
+    /// A LOAD of the model took this long on this slot.
+    pub(super) fn observe(&mut self, slot: GpuId, time: &mut LoadTime, measured: Nanos) {
         let class = &mut self.classes[class_of(time)];
         let is_guess = core::mem::take(&mut time.is_guess);
         if is_guess {
-            time.own = Factor::between(measured, class.drift.of(time.expected));
+            let usual = self.links.of(slot).removed(measured);
+            time.own = Factor::between(usual, class.drift.of(time.expected));
+            return;
+        }
+        if !self.links.observe(slot, measured, class.mean(time)) {
             return;
         }
         class.learn(measured, class.mean(time));
@@ -163,13 +196,19 @@ mod tests {
     /// Models of one class whose LOADs are measured.
     struct Bed(LoadTimes, Vec<LoadTime>);
 
+    const SLOT: GpuId = GpuId(0);
+
     impl Bed {
         fn new(models: usize) -> Self {
-            Self(LoadTimes::new(), vec![LoadTime::new(MS.times(8), false); models])
+            Self(LoadTimes::new(16), vec![LoadTime::new(MS.times(8), false); models])
         }
 
         fn observe(&mut self, model: usize, measured: Nanos) {
-            self.0.observe(&mut self.1[model], measured);
+            self.observe_on(SLOT, model, measured);
+        }
+
+        fn observe_on(&mut self, slot: GpuId, model: usize, measured: Nanos) {
+            self.0.observe(slot, &mut self.1[model], measured);
         }
 
         fn predicted(&self, model: usize) -> Nanos {
@@ -209,13 +248,55 @@ mod tests {
 
     #[test]
     fn a_guess_lasts_until_the_first_measurement() {
-        let (mut times, mut time) = (LoadTimes::new(), LoadTime::new(MS.times(50), true));
+        let (mut times, mut time) = (LoadTimes::new(1), LoadTime::new(MS.times(50), true));
         assert_eq!(times.predicted(&time), MS.times(50));
-        times.observe(&mut time, MS.times(4));
+        times.observe(SLOT, &mut time, MS.times(4));
         assert!(times.predicted(&time).0.abs_diff(MS.times(4).0) < 100, "{time:?}");
-        times.observe(&mut time, MS.times(20));
+        times.observe(SLOT, &mut time, MS.times(20));
         let then = times.predicted(&time);
         assert!(then > MS.times(4) && then < MS.times(18), "{then:?}");
+    }
+
+    /// One LOAD in four is on a slot that takes `factor` as long; the others take the file's time.
+    fn one_link_in_four(factor: u64) -> Bed {
+        let mut bed = Bed::new(100);
+        for at in 0..400 {
+            let slot = GpuId(at % 4);
+            let takes = if slot == GpuId(3) { MS.times(8 * factor) } else { MS.times(8) };
+            bed.observe_on(slot, at as usize % 99, takes);
+        }
+        bed
+    }
+
+    #[test]
+    fn a_slow_link_is_its_slots_alone() {
+        let bed = one_link_in_four(3);
+        // The last model was never loaded.
+        for model in [0, 99] {
+            let on = |slot| bed.0.predicted_on(GpuId(slot), &bed.1[model]);
+            assert!(on(0).0.abs_diff(MS.times(8).0) < MS.0, "{model}: {:?}", on(0));
+            assert_eq!((on(0), on(1)), (bed.predicted(model), on(2)));
+            assert!(on(3).0.abs_diff(MS.times(24).0) < MS.times(3).0, "{model}: {:?}", on(3));
+        }
+    }
+
+    #[test]
+    fn another_slot_with_the_number_of_a_slow_one_is_a_usual_one() {
+        let mut bed = one_link_in_four(3);
+        bed.0.join(GpuId(3));
+        assert_eq!(bed.0.predicted_on(GpuId(3), &bed.1[0]), bed.predicted(0));
+    }
+
+    #[test]
+    fn links_that_are_all_slow_are_no_slow_links() {
+        let mut bed = Bed::new(100);
+        for at in 0..1_600 {
+            let (slot, model) = (GpuId(at % 16), at as usize % 100);
+            bed.observe_on(slot, model, MS.times(24));
+            let on = |slot| bed.0.predicted_on(GpuId(slot), &bed.1[model]);
+            let usual = bed.predicted(model);
+            assert!((0..16).all(|slot| on(slot) == usual), "{at}");
+        }
     }
 
     /// Of LOADs that vary, each model loaded ten times: how many take longer, and by how much the others are overpredicted at most

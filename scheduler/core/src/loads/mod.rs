@@ -6,6 +6,7 @@
 
 mod baton;
 mod clockwork;
+mod links;
 mod load_time;
 mod memory;
 mod message;
@@ -99,7 +100,7 @@ impl LoadState {
         Self {
             memory: Memory::new(gpus, copies, residents, pages),
             models: weights.iter().map(Model::new).collect(),
-            times: LoadTimes::new(),
+            times: LoadTimes::new(gpus),
             worth: Worth::new(weights.len()),
             loaders: (0..gpus).map(|_| Loader::default()).collect(),
             busy: IndexedHeap::new(gpus),
@@ -122,6 +123,7 @@ impl LoadState {
     /// A backend brought a slot, and all its `pages` are free.
     pub fn on_gpu_join(&mut self, now: Nanos, gpu: Gpu, pages: u32) {
         self.memory.join(gpu, pages);
+        self.times.join(gpu.id);
         self.loaders[gpu.id.0 as usize] = Loader { free_at: now, pending: 0 };
         self.busy.remove(gpu.id.0);
         self.open.insert(gpu.id.0);
@@ -189,7 +191,7 @@ impl LoadState {
         self.ended_load(now, gpu, outcome);
         self.counters.count(outcome);
         if let LoadOutcome::Loaded { took } = outcome {
-            self.times.observe(&mut self.models[model.0 as usize].time, took);
+            self.times.observe(gpu.id, &mut self.models[model.0 as usize].time, took);
             self.memory.place_mut(model, gpu).into_iter().for_each(|p| p.is_resident = true);
         } else {
             self.memory.give_back(model, gpu);
@@ -257,7 +259,7 @@ impl LoadState {
         }
         let is_taken = self.memory.take(now, model, gpu);
         debug_assert!(is_taken, "victims leave enough pages");
-        let latency = self.load_time(model);
+        let latency = self.load_time_on(gpu.id, model);
         let start = loader.free_at.max(now);
         let loader = &mut self.loaders[gpu.id.0 as usize];
         let until = start + latency;
@@ -333,9 +335,13 @@ impl LoadState {
         self.memory.places(model).filter(|(_, place)| place.is_resident).map(|(_, place)| place.gpu)
     }
 
-    /// How long a LOAD of the model should take.
+    /// How long a LOAD of the model should take, on a slot whose link is not slower than the others.
     pub fn load_time(&self, model: ModelId) -> Nanos {
         self.times.predicted(&self.models[model.0 as usize].time)
+    }
+
+    fn load_time_on(&self, slot: GpuId, model: ModelId) -> Nanos {
+        self.times.predicted_on(slot, &self.models[model.0 as usize].time)
     }
 
     /// Pages of the slot that no model takes.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use baton_core::Nanos;
+use baton_metrics::{Histogram, Value};
 use baton_rdma::Transport;
 use baton_rdma::status::{LoadEntry, rounded, shortened};
 
@@ -25,9 +26,41 @@ struct Load {
 pub(super) struct LoadLog {
     last: VecDeque<Load>,
     total: u64,
+    errors: LoadErrors,
+}
+
+/// By how much the weights were there sooner or later than planned, s.
+#[derive(Debug)]
+struct LoadErrors {
+    early: Histogram<ERRORS>,
+    late: Histogram<ERRORS>,
+}
+
+const ERRORS: usize = 13;
+/// From the delay of a message to the longest objective that is usual, s.
+const ERROR_BOUNDS_S: [f64; ERRORS] =
+    [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0];
+
+impl Default for LoadErrors {
+    fn default() -> Self {
+        Self { early: Histogram::new(&ERROR_BOUNDS_S), late: Histogram::new(&ERROR_BOUNDS_S) }
+    }
+}
+
+impl LoadErrors {
+    fn count(&self, planned: Nanos, at: Nanos) {
+        let (side, off) =
+            if at > planned { (&self.late, at - planned) } else { (&self.early, planned - at) };
+        side.record(seconds(off));
+    }
 }
 
 impl LoadLog {
+    /// By how much the weights were there sooner or later than planned.
+    pub(super) fn errors(&self) -> [(&'static str, Value); 2] {
+        [("early", self.errors.early.value()), ("late", self.errors.late.value())]
+    }
+
     /// Forgets the oldest if there is no more room. `name_of` says what the model is called.
     fn note(&mut self, news: LoadNews, name_of: impl FnOnce(LoadOrdered) -> String) {
         match news {
@@ -42,6 +75,9 @@ impl LoadLog {
                 let open = |load: &&mut Load| load.order.name == name && load.end.is_none();
                 if let Some(load) = self.last.iter_mut().rev().find(open) {
                     load.end = Some((at, end));
+                    if matches!(end, LoadEnd::Loaded { .. }) {
+                        self.errors.count(load.order.until, at);
+                    }
                 }
             }
         }
@@ -125,6 +161,22 @@ mod tests {
         assert_eq!(told(&log), [Some("loaded".into()), None]);
         log.note(ended(LoadEnd::Failed(Failure::Different)), |_| unreachable!("as above"));
         assert_eq!(told(&log), [Some("loaded".into()), Some("different".into())]);
+    }
+
+    #[test]
+    fn the_error_of_a_load_that_ends_well_is_counted_on_its_side() {
+        let mut log = LoadLog::default();
+        let loaded = LoadEnd::Loaded { took: MS };
+        // Planned for 8 ms after the order.
+        for (took, end) in [(6, loaded), (8, loaded), (11, loaded), (30, LoadEnd::Late)] {
+            log.note(ordered(7, MS), |_| String::new());
+            log.note(LoadNews::Ended { name: 7, at: MS.times(1 + took), end }, |_| String::new());
+        }
+        let [early, late] = log.errors().map(|(_, value)| match value {
+            Value::Sizes { buckets, sum } => (buckets.iter().map(|b| b.1).sum::<u64>(), sum),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!((early, late), ((2, 0.002), (1, 0.003)));
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl<T: Transport> ControlThread<T> {
             models: served.map(|(_, entry)| self.model_shown(entry)).collect(),
             subclusters: self.parts.catalog.subclusters().map(|id| self.shown(now, id)).collect(),
             members: self.members_shown(),
+            load_errors: self.parts.levels.as_ref().map(|_| self.status.loads.errors()),
         }
     }
 

@@ -1,0 +1,79 @@
+//! Links that are slower than the others: of a host with half the lanes, or with a busy neighbour.
+//!
+//! What all links have in common is no business of this file: [`LoadTimes`](super::load_time::LoadTimes) learns it. Each slot has a
+//! mean of measured over expected time, and all slots that are not slow have one together. A slot whose mean is more than an
+//! eighth above that is slow. Its LOADs are planned with as much more time, and say nothing of the others.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use baton_types::{GpuId, Nanos};
+
+use super::load_time::Factor;
+use crate::execution::slowdown::Slowdown;
+
+/// What varies by less from slot to slot is not the link's, in 1/256.
+const SLOW: u64 = 256 + 32;
+/// How many LOADs a mean is of: at first, and later on.
+const OF_SLOT: (u32, u32) = (4, 16);
+/// A LOAD counts as at most this many times as long as the mean, or as short, so that one that hangs is no slow link.
+const CLIP: u64 = 2;
+
+/// Mean of measured over expected times.
+#[derive(Clone, Copy, Debug)]
+struct Ratio {
+    mean: Factor,
+    seen: u32,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Links {
+    slots: Box<[Ratio]>,
+    usual: Ratio,
+    /// Slots that have loaded.
+    used: u32,
+}
+
+impl Ratio {
+    const NEW: Self = Self { mean: Factor::ONE, seen: 0 };
+
+    /// The mean is of `slots` times as many LOADs as that of one slot, so that it is as old.
+    fn observe(&mut self, sample: Factor, slots: u32) {
+        let sample = sample.clamp(self.mean.over(CLIP), self.mean.times(CLIP));
+        let of = self.seen.saturating_add(OF_SLOT.0 * slots).min(OF_SLOT.1 * slots);
+        self.mean = self.mean.towards(sample, of);
+        self.seen = self.seen.saturating_add(1);
+    }
+}
+
+impl Links {
+    pub(super) fn new(gpus: usize) -> Self {
+        Self { slots: vec![Ratio::NEW; gpus].into(), usual: Ratio::NEW, used: 0 }
+    }
+
+    /// Another backend's slot may have the number.
+    pub(super) fn join(&mut self, slot: GpuId) {
+        let former = core::mem::replace(&mut self.slots[slot.0 as usize], Ratio::NEW);
+        self.used -= u32::from(former.seen > 0);
+    }
+
+    /// How much longer a LOAD takes on this slot than on a usual one.
+    pub(super) fn of(&self, slot: GpuId) -> Slowdown {
+        let ratio = self.slots[slot.0 as usize].mean.in_256ths_of(self.usual.mean);
+        if ratio < SLOW { Slowdown::NONE } else { Slowdown::from_256ths(ratio) }
+    }
+
+    /// A LOAD that was to take `expected` on a usual slot took `measured` on this one. False if it says nothing of the others.
+    pub(super) fn observe(&mut self, slot: GpuId, measured: Nanos, expected: Nanos) -> bool {
+        let sample = Factor::between(measured, expected);
+        let was_usual = !self.of(slot).is_slow();
+        let ratio = &mut self.slots[slot.0 as usize];
+        self.used += u32::from(ratio.seen == 0);
+        ratio.observe(sample, 1);
+        if was_usual {
+            self.usual.observe(sample, self.used);
+        }
+        was_usual && !self.of(slot).is_slow()
+    }
+}
