@@ -252,6 +252,17 @@ mod tests {
     }
 
     #[test]
+    fn where_weights_have_a_cache_loads_bring_the_models_and_otherwise_the_start_does() {
+        let mut config = BackendConfig::from_cluster(&cluster(), "one", SCHEDULER).unwrap();
+        let loaded = |config: &BackendConfig| {
+            (config.loaded_at_start().count(), config.loaded_later().count())
+        };
+        assert_eq!(loaded(&config), (1, 0));
+        config.weights_cache = Some(WeightsCacheSpec { pages: 4, page_bytes: 1 << 20 });
+        assert_eq!(loaded(&config), (0, 1));
+    }
+
+    #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = BackendConfig::from_cluster(&cluster(), "two", SCHEDULER).unwrap_err();
         assert_eq!(error.to_string(), "no [[backend]] is named `two`; the cluster file has: one");

@@ -305,6 +305,7 @@ mod tests {
         let mut events = Events::new();
         let body = |number: u64| number.to_le_bytes();
         (5..=7).for_each(|number| events.message(ConnId(1), Kind::Ping, &body(number)));
+        assert_eq!(events.bytes(), 3 * 8);
         let mut seen = Vec::new();
         events.sift(0, |view| {
             let EventView::Message(_, Message::Ping(ping)) = view else { panic!("all are pings") };

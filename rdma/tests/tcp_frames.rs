@@ -114,6 +114,18 @@ fn what_is_not_read_yet_is_known_of() {
     settle([&mut node], |[node]| node.pings().len() == 16 * 1_500 && !unread(node));
 }
 
+/// Only TLS handshakes are put off, because they take long.
+#[test]
+fn a_pass_reads_of_every_connection() {
+    let mut node = node();
+    let mut raws: Vec<Raw> = (0..16).map(|_| Raw::open(&mut node)).collect();
+    for raw in &mut raws {
+        raw.send(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    }
+    node.poll();
+    assert_eq!(node.pings().len(), raws.len());
+}
+
 /// A peer on a host of its own, which loopback has many of.
 fn peer_of(host: u8, node: &mut TcpNode) -> Raw {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

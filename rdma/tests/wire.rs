@@ -4,6 +4,7 @@
 
 use baton_rdma::frame::{self, FrameBuffer, HEADER_LEN};
 use baton_rdma::wire::*;
+use baton_topo::signature::{ElementType, Extent, TensorSpec};
 use baton_types::{CostHint, GpuId, ModelId, Nanos, Request, TaskId};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -364,4 +365,15 @@ fn each_kind_of_change_has_its_code() {
         assert_eq!(ChangeKind::from_code(kind as u8), Some(kind));
     }
     assert_eq!((ChangeKind::from_code(0), ChangeKind::from_code(4)), (None, None));
+}
+
+#[test]
+fn a_tensor_is_described_with_what_may_be_shorter() {
+    let shape = vec![Extent::Fixed(3), Extent::UpTo(512), Extent::Fixed(1)];
+    let spec = TensorSpec { name: "tokens".into(), element: ElementType::F32, shape };
+    for of_output in [false, true] {
+        let desc = TensorDesc::new(7, of_output, &spec);
+        assert_eq!((desc.model.get(), desc.side), (7, of_output.into()));
+        assert_eq!(desc.spec("tokens"), Some(spec.clone()));
+    }
 }

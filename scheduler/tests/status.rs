@@ -112,6 +112,35 @@ fn a_models_figures_are_those_of_its_tasks() {
     assert_eq!((status.gpus[0].slot, status.gpus[0].busy), (0, 0.0), "that was another life");
 }
 
+/// No GPU could have served it better.
+#[test]
+fn a_task_that_its_application_cancels_while_it_waits_is_no_bad_one() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(200));
+    // The slot has two batches at most, so the third task waits.
+    let tasks = [0, 1, 2].map(|slot| client.task(slot, 0));
+    for task in tasks {
+        client.submit(0, task, stage.now + ms(30));
+        stage.exchange(&mut client);
+    }
+    client.cancel(0, tasks[2]);
+    let told = stage.exchange(&mut client);
+    let is_its = |told: &Told| matches!(told, Told::Ended { task, .. } if *task == tasks[2]);
+    assert!(told.iter().any(is_its), "{told:?}");
+    let actions = stage.exchange(&mut backend);
+    stage.advance(ms(12));
+    for told in &actions {
+        let Told::Action { batch, gpu, .. } = *told else { continue };
+        let ran = (stage.now - ms(6), stage.now - ms(1));
+        backend.report(batch, gpu, ActionStatus::Executed, ran);
+    }
+    stage.exchange(&mut backend);
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
+    let model = &status(&mut stage).models[0];
+    assert_eq!((model.bad_rate, model.mean_batch), (Some(0.0), Some(1.0)));
+}
+
 /// A backend whose clock is beside itself, or that lies.
 #[test]
 fn an_absurd_report_is_counted_as_what_can_have_been() {

@@ -13,6 +13,7 @@ mod caches;
 mod changes;
 mod clock;
 mod companions;
+mod fairness;
 mod faults;
 mod freezing;
 mod gpu;

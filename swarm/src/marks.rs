@@ -91,16 +91,19 @@ pub(crate) struct States {
     pub(crate) scheduler_lost_in_mid_load: bool,
     /// A backend did.
     pub(crate) backend_lost_in_mid_load: bool,
+    /// Models that are alike had more to do than the GPUs could.
+    pub(crate) equals_contended: bool,
 }
 
 impl States {
-    pub(crate) fn pairs(self, loads: LoadStates) -> [(&'static str, u64); 8] {
+    pub(crate) fn pairs(self, loads: LoadStates) -> [(&'static str, u64); 9] {
         [
             ("scheduler_lost_under_hundreds", u64::from(self.scheduler_lost_under_hundreds)),
             ("model_moved_under_load", u64::from(self.model_moved_under_load)),
             ("longer_than_a_rate_window", u64::from(self.longer_than_a_rate_window)),
             ("scheduler_lost_in_mid_load", u64::from(self.scheduler_lost_in_mid_load)),
             ("backend_lost_in_mid_load", u64::from(self.backend_lost_in_mid_load)),
+            ("equals_contended", u64::from(self.equals_contended)),
             ("load_hung", u64::from(loads.hung)),
             ("victim_loaded_again_at_once", u64::from(loads.victim_again)),
             ("model_added_beside_caches", u64::from(loads.added)),

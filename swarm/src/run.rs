@@ -7,6 +7,7 @@ use baton_core::{ModelId, Nanos};
 use rand::RngExt;
 
 use crate::applications::Applications;
+use crate::fairness;
 use crate::faults::{Fault, Holds, Who};
 use crate::gpu::LOAD_MAX_MS;
 use crate::hostile::{Attack, AttackerKind};
@@ -96,6 +97,14 @@ pub(crate) fn run(plan: Plan, log: bool) -> (Report, Vec<String>) {
         twin.all();
         let undisturbed = twin.service.filter(|_| twin.go_on()).unwrap_or_default();
         if let Some(what) = twin::worse(service, undisturbed) {
+            run.world.fail(what);
+        }
+    }
+    if let Some(equals) = fairness::of(&run.plan).filter(|_| run.go_on()) {
+        let mut among = Run::new(equals, false);
+        let unfair = among.judge_fairness();
+        run.states.equals_contended = among.states.equals_contended;
+        if let Some(what) = unfair {
             run.world.fail(what);
         }
     }

@@ -205,6 +205,17 @@ mod tests {
         assert!(queue.is_empty() && writes == 2);
     }
 
+    /// Replies and refusals come beside what fills the queue, but not without end.
+    #[test]
+    fn frames_that_cannot_be_put_off_fill_the_reserve_and_no_more() {
+        let (ping, limit) = (Ping { sent_ns: 1.into() }, 1_000);
+        let mut queue = TxQueue::new(limit);
+        let len = frame::HEADER_LEN + size_of::<Ping>();
+        let pushed = (0..).take_while(|_| queue.push_urgent(&ping, &[], None)).count();
+        assert_eq!(pushed, (limit + RESERVE) / len);
+        assert!(!queue.push(&ping, &[], &[]));
+    }
+
     #[test]
     fn a_frame_above_the_bound_passes_alone() {
         let mut queue = TxQueue::new(8);

@@ -209,3 +209,13 @@ fn pages_of_models_that_cannot_be_counted_there_are_taken_all_the_same() {
     let serves = |model| Bed::with_slot(&[0, 1, 2]).serves(model);
     assert_eq!([0, 1, 2].map(serves), [true, false, false]);
 }
+
+#[test]
+fn a_model_that_is_removed_leaves_its_pages() {
+    let mut bed = Bed::with_slot(&[0, 1]);
+    assert!(bed.cache.forget(UNBOUND), "there is nothing to forget");
+    assert_eq!((bed.resident(), bed.cache.levels().pages_free(SLOT.id)), (vec![0, 1], Some(0)));
+    assert!(bed.cache.forget(ModelId(0)));
+    assert_eq!((bed.resident(), bed.cache.levels().pages_free(SLOT.id)), (vec![1], Some(2)));
+    assert!(!bed.cache.is_bound(ModelId(0)) && bed.cache.is_bound(ModelId(1)));
+}

@@ -13,6 +13,7 @@ use super::order::Asked;
 /// Longest frame that may be repeated: they are short.
 const REPEAT_MAX: usize = 4096;
 const SHUTDOWN: u8 = DropReason::Shutdown.code();
+const GIVEN_UP: [u8; 2] = [DropReason::Deadline.code(), DropReason::Window.code()];
 
 /// What a frame says, which counts once it is read.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Passed {
     pub(super) word: Option<TaskId>,
     /// A scheduler that stops gives this task back.
     pub(super) given_back: Option<TaskId>,
+    /// This task is dropped because it cannot be in time any more, or others would not.
+    pub(super) given_up: Option<TaskId>,
     /// What it says about a batch.
     pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
@@ -122,12 +125,16 @@ impl FrameTracker {
             Some(Message::TaskEnd(end)) if (end.kind, end.reason) == (1, SHUTDOWN) => word,
             _ => None,
         };
+        let given_up = match &message {
+            Some(Message::TaskEnd(end)) if end.kind == 1 && GIVEN_UP.contains(&end.reason) => word,
+            _ => None,
+        };
         let batch = message.as_ref().and_then(BatchWord::of);
         let asked = message.as_ref().and_then(Asked::of).map(Word::Asked);
         let said = word.map(Word::End).or(asked);
         self.words.extend(said.map(|said| (self.written, said)));
         let len = self.len;
         let whole = head.len() == len;
-        Passed { kind, len, word, given_back, batch, bytes: whole.then_some(head) }
+        Passed { kind, len, word, given_back, given_up, batch, bytes: whole.then_some(head) }
     }
 }

@@ -1,4 +1,5 @@
-//! The order of service: of two tasks that wait for one model, the one that is due first is planned first.
+//! The order of service: of two tasks that wait for one model, the one that is due first is planned first, or given up before
+//! the other is planned. So no task is overtaken, and none is given up because others were taken before it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,13 +15,17 @@ const BATCHES_MAX: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     task: u64,
+    model: u32,
     deadline: Nanos,
 }
 
 impl Asked {
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
-        let Message::Submit(Submit { task, deadline_ns, .. }) = message else { return None };
-        Some(Self { task: task.get(), deadline: Nanos(deadline_ns.get()) })
+        let Message::Submit(Submit { task, model, deadline_ns, .. }) = message else {
+            return None;
+        };
+        let deadline = Nanos(deadline_ns.get());
+        Some(Self { task: task.get(), model: model.get(), deadline })
     }
 }
 
@@ -29,8 +34,10 @@ impl Asked {
 struct Waiting {
     /// The thread's endpoint: another may have the model when the task is planned.
     thread: usize,
+    model: u32,
     since: Nanos,
     deadline: Nanos,
+    /// It has had its turn: it was in a batch, or was given up.
     is_planned: bool,
 }
 
@@ -45,8 +52,24 @@ pub(super) struct Order {
 impl Order {
     /// The thread has read that.
     pub(super) fn read(&mut self, thread: usize, asked: Asked, now: Nanos) {
-        let Asked { task, deadline, .. } = asked;
-        self.tasks.insert(task, Waiting { thread, since: now, deadline, is_planned: false });
+        let Asked { task, model, deadline } = asked;
+        let is_planned = false;
+        self.tasks.insert(task, Waiting { thread, model, since: now, deadline, is_planned });
+    }
+
+    /// The thread gives a task up. Returns what is wrong with it: it has waited on while one that is due later was planned. What
+    /// makes room for a batch is given up with it.
+    pub(super) fn given_up(&mut self, thread: usize, task: u64, now: Nanos) -> Option<String> {
+        let waiting = self.tasks.get_mut(&task)?;
+        if std::mem::replace(&mut waiting.is_planned, true) || waiting.thread != thread {
+            return None;
+        }
+        let (settled, deadline) = (waiting.since + SETTLING, waiting.deadline);
+        let before = self.batches.get(&(thread, waiting.model))?;
+        let mut since = before.iter().rev().take_while(|(left, _)| *left > settled);
+        let is_passed = since.any(|(left, latest)| *left + SETTLING < now && *latest > deadline);
+        is_passed
+            .then(|| format!("task {task} was given up after one that is due later was planned"))
     }
 
     /// A batch leaves. Returns what is wrong with it: it is not in the order of its deadlines, or a task in it has waited while

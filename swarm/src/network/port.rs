@@ -267,6 +267,9 @@ impl State {
                 watch.said(task);
             }
             watch.given_back.extend(passed.given_back.map(|task| task.0));
+            if let Some(task) = passed.given_up {
+                watch.check_turn(writer, from, task, now);
+            }
             watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
                 watch.check_order(writer, from, &word, now);

@@ -83,12 +83,28 @@ impl Watch {
     ) {
         let BatchWord::Planned(batch, planned) = word else { return };
         let wrong = self.order.planned((thread, planned.model), &planned.tasks, now);
+        self.note_disorder(scheduler, wrong.map(|what| format!("in batch {batch} task {what}")));
+    }
+
+    /// A scheduler's thread gives a task up that has had no turn.
+    pub(super) fn check_turn(
+        &mut self,
+        thread: usize,
+        scheduler: HostId,
+        task: TaskId,
+        now: Nanos,
+    ) {
+        let wrong = self.order.given_up(thread, task.0, now);
+        self.note_disorder(scheduler, wrong);
+    }
+
+    fn note_disorder(&mut self, scheduler: HostId, wrong: Option<String>) {
         let Some(what) = wrong else { return };
         // What was given to a backend that is gone may never have been seen here, and waits again.
         let mut broken = self.broken.iter();
         let is_gone = |&host: &HostId| host != scheduler && self.batches.is_backend(host);
         if !broken.any(|(a, b)| [a, b].contains(&&scheduler) && (is_gone(a) || is_gone(b))) {
-            self.batches.wrong.get_or_insert_with(|| format!("in batch {batch} task {what}"));
+            self.batches.wrong.get_or_insert(what);
         }
     }
 

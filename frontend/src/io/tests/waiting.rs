@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use baton_topo::{Agent, PARK_MAX, SLEEP_MAX};
-use baton_types::Nanos;
+use baton_types::{FailReason, Nanos};
 
 use super::world::*;
 use crate::{Deadline, Input, InputError, ModelHandle, Outcome};
@@ -119,4 +119,32 @@ fn a_client_without_tasks_sleeps_longer_until_it_has_one() {
     world.pass(Nanos::from_millis(6_500));
     assert_eq!(sleep_max(&world), Some(PARK_MAX), "it still waits for the answer");
     drop(ticket);
+}
+
+/// A thread that looks at its timers finds nothing due any more behind its pass.
+#[test]
+fn what_is_due_is_done_at_its_moment_and_not_behind_it() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Within(Duration::from_millis(2)));
+    let io = world.io.as_mut().unwrap();
+    let lease = io.serving.as_ref().unwrap().tasks.next_expiry().unwrap();
+    io.poll(lease);
+    assert!(io.next_timer().is_none_or(|due| due > lease));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::LeaseExpired, _)));
+}
+
+/// The I/O thread sleeps until its first timer. What brings an earlier one has to wake it.
+#[test]
+fn a_thread_that_submits_wakes_the_io_thread_if_that_would_sleep_too_long() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let within = Deadline::Within(Duration::from_millis(2));
+    for (sleeps_on, is_late) in [(Nanos::ZERO, false), (Nanos::from_millis(3_600_000), true)] {
+        let timer = world.now + sleeps_on;
+        let ticket = world.submit_input(alpha.input().unwrap(), within).unwrap();
+        let is_done = world.io.as_mut().unwrap().send_commands(world.now, timer);
+        assert_eq!(is_done, !is_late);
+        drop(ticket);
+    }
 }
