@@ -241,16 +241,23 @@ mod tests {
 
     #[test]
     fn written_functions_are_read_again_and_have_the_rate() {
-        let of = Functions { count: 1_000, rate_rps: 200.0, minutes: 60, seed: 3 };
-        let mut text = Vec::new();
-        write_functions(&of, &mut text).unwrap();
-        let replay = crate::Replay::read("f".as_ref(), &*text, &crate::ReplayOptions::new(&["m"]));
-        let replay = replay.unwrap();
-        assert_eq!(replay.lasts(), baton_core::Nanos::from_millis(3_600_000));
-        assert!((replay.rate_rps() / 200.0 - 1.0).abs() < 0.2, "{}", replay.rate_rps());
-        let mut again = Vec::new();
-        write_functions(&of, &mut again).unwrap();
-        assert!(text == again, "the same seed, the same file");
+        let written = |seed| {
+            let of = Functions { count: 1_000, rate_rps: 200.0, minutes: 60, seed };
+            let mut text = Vec::new();
+            write_functions(&of, &mut text).unwrap();
+            text
+        };
+        assert!(written(3) == written(3), "the same seed, the same file");
+        let options = crate::ReplayOptions::new(&["m"]);
+        let rate_rps = |seed| {
+            let replay = crate::Replay::read("f".as_ref(), &*written(seed), &options).unwrap();
+            assert_eq!(replay.lasts(), baton_core::Nanos::from_millis(3_600_000));
+            replay.rate_rps()
+        };
+        // One function of a file may be a fifth of its rate, and off for most of the hour.
+        let rates: Vec<f64> = (0..12).map(rate_rps).collect();
+        let mean = rates.iter().sum::<f64>() / 12.0;
+        assert!((mean / 200.0 - 1.0).abs() < 0.15, "{mean}: {rates:?}");
     }
 
     #[test]
