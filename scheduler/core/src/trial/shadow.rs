@@ -63,9 +63,9 @@ pub(super) struct Shadow {
 }
 
 const ONLY: SubclusterId = SubclusterId(0);
-/// An overload is what came in so many times the longest budget …
+/// An overload is what came in 16 of the longest budgets …
 const OVERLOAD_BUDGETS: u64 = 16;
-/// … at so many times the speed.
+/// … at four times the speed.
 const OVERLOAD: u64 = 4;
 
 fn slot(id: u32) -> Gpu {
@@ -118,7 +118,7 @@ impl Shadow {
         self.play(trial, trial.span, 1);
     }
 
-    /// What came in the first `span` comes, so many times as fast.
+    /// What came in the first `span` comes, `speed` times as fast.
     fn play(&mut self, trial: &Trial, span: Nanos, speed: u64) {
         for &Task { at, model, budget } in trial.tasks.iter().take_while(|task| task.at < span) {
             let at = self.begins + Nanos(at.0 / speed);
