@@ -305,6 +305,11 @@ impl ModelState {
         self.quiet_period = QuietPeriod::OVER;
     }
 
+    /// As if nothing had been lost lately. The estimates follow when the traffic is next estimated anew.
+    pub(crate) fn forget_losses(&mut self) {
+        self.sizing.rate.forget_losses();
+    }
+
     /// Other rules than the policy's own from now on: what [`Trial`](crate::Trial) has found.
     /// [`ModelState::reform`] must be called at the same moment.
     pub fn set_rules(&mut self, rules: Rules) {

@@ -128,6 +128,13 @@ impl RateMeter {
         self.open.refused += 1;
     }
 
+    /// Forgets what was given up and not let in.
+    pub(crate) fn forget_losses(&mut self) {
+        let kept = |counts: Counts| Counts { bad: 0, refused: 0, ..counts };
+        self.buckets.iter_mut().for_each(|bucket| *bucket = kept(*bucket));
+        (self.sum, self.open) = (kept(self.sum), kept(self.open));
+    }
+
     /// Closes the buckets that have ended by `now`; true if any did, and the estimates changed.
     /// Call before [`RateMeter::on_arrival`] of the same moment.
     pub fn roll(&mut self, now: Nanos) -> bool {

@@ -1,5 +1,5 @@
 //! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned, less the
-//! margin. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
+//! margin, and at first for longer. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -60,13 +60,18 @@ pub(super) struct Shadow {
     /// The next replay.
     begins: Nanos,
     now: Nanos,
+    /// The overload's end.
+    overloaded_until: Nanos,
+    /// When its losses are forgotten.
+    forgets_at: Option<Nanos>,
 }
 
 const ONLY: SubclusterId = SubclusterId(0);
-/// An overload is what came in 16 of the longest budgets …
-const OVERLOAD_BUDGETS: u64 = 16;
-/// … at four times the speed.
+/// The copy begins in an overload: batches take four times as long …
 const OVERLOAD: u64 = 4;
+/// … for four of the longest budgets, or a quarter of what was recorded if that is less. As long after it, what was lost
+/// then has come to its end and is forgotten.
+const OVERLOAD_BUDGETS: u64 = 4;
 
 fn slot(id: u32) -> Gpu {
     Gpu { id: GpuId(id), life: 0 }
@@ -77,6 +82,7 @@ impl Shadow {
     pub(super) fn new(trial: &Trial, rules: Rules) -> Self {
         let Trial { models: replicas, slots, .. } = trial;
         let (slots, room) = (*slots, room(trial));
+        let overload = trial.longest_budget().times(OVERLOAD_BUDGETS).min(Nanos(trial.span.0 / 4));
         let model = |(id, Replica { config, patience, .. }): (u32, &Replica)| {
             let queue_capacity = config.queue_capacity.min(room[id as usize]);
             let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
@@ -99,6 +105,8 @@ impl Shadow {
             counts_from: Nanos::ZERO,
             begins: Nanos::ZERO,
             now: Nanos::ZERO,
+            overloaded_until: overload,
+            forgets_at: Some(overload.times(2)),
         };
         shadow.rank.set_rules(ONLY, rules);
         for id in 0..slots {
@@ -107,29 +115,21 @@ impl Shadow {
         shadow
     }
 
-    /// Tasks come [`OVERLOAD`] times as fast as they came.
-    pub(super) fn overload(&mut self, trial: &Trial) {
-        let span = trial.longest_budget().times(OVERLOAD_BUDGETS).min(trial.span);
-        self.play(trial, span, OVERLOAD);
-    }
-
     /// The tasks come, as long after the last replay began as it took them to come.
     pub(super) fn replay(&mut self, trial: &Trial) {
-        self.play(trial, trial.span, 1);
-    }
-
-    /// What came in the first `span` comes, `speed` times as fast.
-    fn play(&mut self, trial: &Trial, span: Nanos, speed: u64) {
-        for &Task { at, model, budget } in trial.tasks.iter().take_while(|task| task.at < span) {
-            let at = self.begins + Nanos(at.0 / speed);
+        for &Task { at, model, budget } in &trial.tasks {
+            let at = self.begins + at;
             self.advance(at);
             self.now = at;
+            if self.forgets_at.take_if(|due| *due <= at).is_some() {
+                self.models.iter_mut().for_each(ModelState::forget_losses);
+            }
             self.lost[model].tasks += 1;
             let request = Request::new(TaskId(at.0), at + budget);
             self.with(model as u32, |model, out| model.on_request(at, request, out));
             self.settle();
         }
-        self.begins = self.begins + Nanos(span.0 / speed);
+        self.begins = self.begins + trial.span;
     }
 
     /// Forgets what was lost so far.
@@ -205,7 +205,8 @@ impl Shadow {
         let lost = &mut self.lost[id as usize];
         let model = &mut self.models[id as usize];
         let (margin, counts_from) = (self.margins[id as usize], *counts_from);
-        input(model, &mut Outbox { mail, batches, ends, margin, lost, counts_from });
+        let stretch = if self.now < self.overloaded_until { OVERLOAD } else { 1 };
+        input(model, &mut Outbox { mail, batches, ends, margin, stretch, lost, counts_from });
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
             None => drop(self.timers.remove(id)),
@@ -213,11 +214,11 @@ impl Shadow {
     }
 }
 
-/// How many tasks of each model can wait at a time while they are replayed again and again, and in an overload: none
-/// waits for longer than its budget.
+/// How many tasks of each model can wait at a time while they are replayed again and again: none waits for longer than its
+/// budget.
 fn room(trial: &Trial) -> Vec<u32> {
     let mut room = vec![1_u32; trial.models.len()];
-    let replays = trial.longest_budget().times(OVERLOAD).0 / trial.span.0;
+    let replays = trial.longest_budget().0 / trial.span.0;
     let replays = u32::try_from(replays).unwrap_or(u32::MAX).saturating_add(2);
     trial.tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
     room
@@ -239,6 +240,7 @@ struct Outbox<'a> {
     batches: &'a mut [VecDeque<Nanos>],
     ends: &'a mut IndexedHeap<Nanos>,
     margin: Nanos,
+    stretch: u64,
     lost: &'a mut Lost,
     counts_from: Nanos,
 }
@@ -255,7 +257,8 @@ impl ModelSink for Outbox<'_> {
         let GpuUpdate::Planned { gpu, start, latency, .. } = update else { return };
         let GpuId(id) = gpu.id;
         let batches = &mut self.batches[id as usize];
-        let end = batches.back().map_or(start, |&free| free.max(start)) + (latency - self.margin);
+        let begins = batches.back().map_or(start, |&free| free.max(start));
+        let end = begins + (latency - self.margin).times(self.stretch);
         batches.push_back(end);
         if batches.len() == 1 {
             self.ends.set(id, end);
