@@ -233,7 +233,7 @@ fn long_batches_leave_slots_to_objectives_shorter_than_they_are() {
 fn a_trial_finds_that_early_batches_cost_the_losing_model_less() {
     let text = include_str!("../../../scenarios/short-beside-long.toml");
     let scenario = Scenario::parse(text).unwrap();
-    let worst = at(&scenario, "baton", 620.0, 1).worst_model_bad_rate;
+    let worst = at(&scenario, "baton", 625.0, 1).worst_model_bad_rate;
     assert!(worst <= 0.01, "{worst}");
 }
 
