@@ -35,8 +35,8 @@ const BETTER: (u128, u128) = (1, 2);
 const ROOTS: u64 = 2;
 /// The copy learns the traffic for at least this long: a rate is known after a tenth of a second …
 const LEARNT: Nanos = Nanos::from_millis(500);
-/// … and for eight of the longest budgets: what waits in an overload has gone after one or two …
-const LEARNT_BUDGETS: u64 = 8;
+/// … and for eight of the longest objectives: what waits in an overload has gone after one or two …
+const LEARNT_OBJECTIVES: u64 = 8;
 /// … but from no more replays than these: of what came in a shorter span nothing is concluded.
 const REPLAYS_MAX: u64 = 32;
 /// Tasks that every model is taken to have had besides, all in time: of a few tasks one is not much.
@@ -134,12 +134,13 @@ impl Trial {
 
     /// Replays that do not count.
     fn learning(&self) -> u64 {
-        let longest = self.longest_budget().times(LEARNT_BUDGETS).max(LEARNT);
+        let longest = self.longest_objective().times(LEARNT_OBJECTIVES).max(LEARNT);
         longest.0.div_ceil(self.span.0).min(REPLAYS_MAX)
     }
 
-    fn longest_budget(&self) -> Nanos {
-        self.tasks.iter().map(|task| task.budget).max().unwrap_or_default()
+    /// Of a model; single tasks may have later deadlines.
+    fn longest_objective(&self) -> Nanos {
+        self.models.iter().map(|model| model.config.slo).max().unwrap_or_default()
     }
 }
 

@@ -69,9 +69,9 @@ pub(super) struct Shadow {
 const ONLY: SubclusterId = SubclusterId(0);
 /// The copy begins in an overload: batches take four times as long …
 const OVERLOAD: u64 = 4;
-/// … for four of the longest budgets, or a quarter of what was recorded if that is less. As long after it, what was lost
+/// … for four of the longest objectives, or a quarter of what was recorded if that is less. As long after it, what was lost
 /// then has come to its end and is forgotten.
-const OVERLOAD_BUDGETS: u64 = 4;
+const OVERLOAD_OBJECTIVES: u64 = 4;
 
 fn slot(id: u32) -> Gpu {
     Gpu { id: GpuId(id), life: 0 }
@@ -82,7 +82,8 @@ impl Shadow {
     pub(super) fn new(trial: &Trial, rules: Rules) -> Self {
         let Trial { models: replicas, slots, .. } = trial;
         let (slots, room) = (*slots, room(trial));
-        let overload = trial.longest_budget().times(OVERLOAD_BUDGETS).min(Nanos(trial.span.0 / 4));
+        let overload =
+            trial.longest_objective().times(OVERLOAD_OBJECTIVES).min(Nanos(trial.span.0 / 4));
         let model = |(id, Replica { config, patience, .. }): (u32, &Replica)| {
             let queue_capacity = config.queue_capacity.min(room[id as usize]);
             let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
@@ -218,8 +219,8 @@ impl Shadow {
 /// budget.
 fn room(trial: &Trial) -> Vec<u32> {
     let mut room = vec![1_u32; trial.models.len()];
-    let replays = trial.longest_budget().0 / trial.span.0;
-    let replays = u32::try_from(replays).unwrap_or(u32::MAX).saturating_add(2);
+    let budget = trial.tasks.iter().map(|task| task.budget).max().unwrap_or_default();
+    let replays = u32::try_from(budget.0 / trial.span.0).unwrap_or(u32::MAX).saturating_add(2);
     trial.tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
     room
 }
