@@ -172,6 +172,7 @@ impl NetStream for MemStream {
     fn finish_sending(&mut self) -> io::Result<()> {
         Ok(())
     }
+
     fn has_unread(&self) -> bool {
         false
     }
