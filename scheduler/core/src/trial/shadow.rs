@@ -1,5 +1,6 @@
 //! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned, less the
-//! margin, and at first for longer. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
+//! margin, and at first for longer. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the
+//! scheduler need not contain that.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
