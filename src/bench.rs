@@ -172,6 +172,7 @@ pub(crate) fn path(args: &BenchPathArgs) -> CommandResult {
         seconds: args.seconds,
         slots: args.slots,
         engine: (engine_name(args.engine), [0.001, args.latency_ms]),
+        idle: args.idle,
         seed: args.seed,
     };
     let mut live = Live::new();

@@ -192,6 +192,7 @@ impl<'a> Runner<'a> {
             seconds: self.seconds(&offered),
             offered,
             seed,
+            idle: args.idle,
             expect: Expect(args.expect.clone()),
             outcomes: args.outcomes.clone(),
             metrics: args.metrics,

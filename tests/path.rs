@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use support::{Folder, run};
 
@@ -78,6 +80,48 @@ fn several_rates_make_an_array_and_a_figure() {
         assert_eq!((&report["mode"], &report["bytes"]), (&"poisson".into(), &300.into()));
     }
     assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn threads_that_spin_use_whole_cores_and_those_that_park_do_not() {
+    let sparse = ["--seconds", "2", "--rate", "10", "--slots", "1", "--idle"];
+    let cpu_us = |idle: &str| {
+        let report = bench(&[&sparse[..], &[idle]].concat());
+        adds_up(&report);
+        assert_eq!(report["idle"], idle);
+        let threads = report["threads"].as_array().unwrap().clone();
+        let cpu = |thread: &Value| {
+            let name = |key: &str| thread[key].as_str().unwrap().to_owned();
+            (
+                [name("process"), name("thread")].join(" "),
+                thread["cpu_us_per_task"].as_f64().unwrap(),
+            )
+        };
+        threads.iter().map(cpu).collect::<HashMap<_, _>>()
+    };
+    let spinning = cpu_us("spin");
+    let parked: f64 = cpu_us("park").values().sum();
+    for name in [
+        "client baton",
+        "scheduler rank",
+        "scheduler model",
+        "scheduler control",
+        "backend baton-backend",
+        "backend baton-gpu",
+    ] {
+        let used = spinning[name];
+        assert!(used > 3.0 * parked, "{name}: {used} µs of one, {parked} of all parked");
+    }
+}
+
+#[test]
+fn a_thread_that_neither_spins_nor_parks_is_refused() {
+    for command in [&["bench", "path"][..], &["load", "--config", "any.toml"]] {
+        let refused = run(&[command, &["--idle", "yield"]].concat());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("give spin or park"), "{said}");
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
+    }
 }
 
 #[test]

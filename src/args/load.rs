@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use baton_bench::oip::{Token, Url};
 use baton_sim::Minutes;
+use baton_topo::Idle;
 use clap::value_parser;
 
 use super::values::{
     deadline_ms, expect, goodput_share, outstanding, rate, requests_per_s, resolution, scale,
-    seconds, shape, span, token,
+    seconds, shape, span, spin_or_park, token,
 };
 
 /// How a request says its deadline.
@@ -91,6 +92,9 @@ pub(crate) struct LoadArgs {
     /// How closely to know that rate
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = resolution, requires = "goodput")]
     pub(crate) resolution: f64,
+    /// What the generator does while nothing is due and nothing comes: spin, which takes a core, or park
+    #[arg(long, value_name = "spin|park", default_value = "park", value_parser = spin_or_park, conflicts_with = "url")]
+    pub(crate) idle: Idle,
     /// Same seed, same arrivals and inputs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use baton_topo::Idle;
 use clap::{ValueEnum, value_parser};
 
 use super::DemoEngine;
-use super::values::{outstanding, seconds, tasks_per_s};
+use super::values::{outstanding, seconds, spin_or_park, tasks_per_s};
 
 /// How tasks come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -47,6 +48,10 @@ pub(crate) struct BenchPathArgs {
     /// GPU slots
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     pub(crate) slots: u32,
+    /// What the threads of client, scheduler and backend do without work. Spinning takes a core each, six with one slot and
+    /// one more for each further slot
+    #[arg(long, value_name = "spin|park", default_value = "park", value_parser = spin_or_park)]
+    pub(crate) idle: Idle,
     /// Draw the CPU time per task over the rate into this file
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,

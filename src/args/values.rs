@@ -26,12 +26,15 @@ pub(super) fn one_transport(text: &str) -> Result<TransportChoice, String> {
 }
 
 pub(super) fn idle(text: &str) -> Result<Idle, String> {
-    match text {
-        "spin" => Ok(Idle::Spin),
-        "yield" => Ok(Idle::Yield),
-        "park" => Ok(Idle::Park),
-        _ => Err("give spin, yield or park".to_owned()),
-    }
+    let idle = [Idle::Spin, Idle::Yield, Idle::Park].into_iter().find(|idle| idle.as_str() == text);
+    idle.ok_or_else(|| "give spin, yield or park".to_owned())
+}
+
+pub(super) fn spin_or_park(text: &str) -> Result<Idle, String> {
+    idle(text)
+        .ok()
+        .filter(|&idle| idle != Idle::Yield)
+        .ok_or_else(|| "give spin or park".to_owned())
 }
 
 pub(super) fn gbps(text: &str) -> Result<f64, String> {

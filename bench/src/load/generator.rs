@@ -12,7 +12,7 @@ use baton_client::{
     Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, Reply, SubmitReason, Ticket,
 };
 use baton_core::Nanos;
-use baton_topo::{Clock, Cluster};
+use baton_topo::{Clock, Cluster, Idle};
 
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
@@ -121,6 +121,7 @@ pub(super) struct Generator {
     pub(super) outstanding: VecDeque<Outstanding>,
     pub(super) start: Nanos,
     pub(super) outcomes: Option<Writer>,
+    pub(super) idle: Idle,
     /// All tickets have been looked at since the burst of arrivals began.
     has_reaped: bool,
     /// When to look at all tickets.
@@ -147,6 +148,7 @@ impl Generator {
             outstanding: VecDeque::new(),
             start,
             outcomes: None,
+            idle: Idle::Park,
             has_reaped: false,
             next_reap: Nanos::MAX,
             ended: Arc::default(),
@@ -183,8 +185,11 @@ impl Generator {
         }
     }
 
-    /// Sleeps until the next arrival, or until something comes.
+    /// Sleeps until the next arrival, or until something comes. A generator that spins looks again at once.
     fn rest(&mut self, until: Nanos) {
+        if self.idle == Idle::Spin {
+            return std::hint::spin_loop();
+        }
         let now = self.clock.now();
         let timeout = self.supply.next_at().min(until).min(self.next_reap) - now;
         if timeout > Nanos::ZERO {

@@ -32,7 +32,7 @@ use baton_client::{
 };
 use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
-use baton_topo::{Clock, Cluster};
+use baton_topo::{Clock, Cluster, Idle};
 
 pub use caches::{CacheCounts, ColdFigures};
 pub use examples::ExamplesError;
@@ -79,6 +79,8 @@ pub struct LoadConfig {
     pub seconds: f64,
     /// Same seed, same arrivals and inputs.
     pub seed: u64,
+    /// What the generator does while nothing is due and nothing comes.
+    pub idle: Idle,
     /// Inputs and answers that are known from files.
     pub expect: Expect,
     /// Where to write what became of tasks that were not answered in time ([`outcomes`]).
@@ -148,6 +150,7 @@ pub fn run(
     let supply = Supply::new(&config.offered, config.seed, start, end);
     let mut generator = Generator::new((client.clone(), driver), clock, targets, supply, start);
     generator.outcomes = outcomes;
+    generator.idle = config.idle;
     let counted = client;
     let mut progress = |now: &Progress| {
         if config.report.swap(false, Ordering::Relaxed) {

@@ -49,7 +49,7 @@ pub(super) fn run(
     let [least, most] = WARM_UP_S;
     let warm_up_s = (bench.seconds * WARM_UP_SHARE).clamp(least, most);
     let end_s = warm_up_s + bench.seconds;
-    let client = start(processes, file, scheduler, bench.seed, pace, end_s + AFTER_S)?;
+    let client = start(processes, file, scheduler, bench, pace, end_s + AFTER_S)?;
     let mut watch = Watch { client, at_s: [warm_up_s, end_s], from: None, to: None };
     let finished = watch.follow(processes)?;
     let (Some((from, _)), Some((to, steal_fraction)), Some(finished)) =
@@ -68,7 +68,7 @@ fn start(
     processes: &mut Processes<'_>,
     file: &ClusterFile,
     scheduler: SocketAddr,
-    seed: u64,
+    bench: &PathBench,
     pace: Pace,
     seconds: f64,
 ) -> Result<usize, ProcessError> {
@@ -78,9 +78,19 @@ fn start(
         Pace::Poisson { rate } => format!("--rate={MODEL}={rate}"),
     };
     let (file, scheduler) = (file.path.display().to_string(), scheduler.to_string());
-    let [seed, seconds, every] = [seed.to_string(), seconds.to_string(), TELL_EVERY_S.to_string()];
+    let [seed, seconds, every] =
+        [bench.seed.to_string(), seconds.to_string(), TELL_EVERY_S.to_string()];
     let mut args = vec!["load", "--config", &file, "--scheduler", &scheduler, "--seed", &seed];
-    args.extend(["--seconds", &seconds, "--progress-json", "--progress-every", &every, &load]);
+    args.extend([
+        "--idle",
+        bench.idle.as_str(),
+        "--seconds",
+        &seconds,
+        "--progress-json",
+        "--progress-every",
+        &every,
+        &load,
+    ]);
     processes.start("client", &args)?;
     Ok(number)
 }

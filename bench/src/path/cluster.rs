@@ -21,53 +21,51 @@ pub(super) fn write(
 
 fn text(bench: &PathBench, pace: Pace) -> String {
     let PathBench { bytes, batch, slots: gpus, engine: (engine, [alpha, beta]), .. } = bench;
+    let idle = bench.idle.as_str();
     let outstanding = match pace {
         Pace::Closed { outstanding } => outstanding,
         Pace::Poisson { .. } => 1,
     };
     let slots = SLOTS.min(SLAB_BYTES / bytes).max(outstanding);
     format!(
-        "{HEADER}{ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n\
+        "# Written by `baton bench path`.\n[scheduler]\nidle = \"{idle}\"\nmodel_threads = 1\n\n\
+         {ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n\
          [[model]]\nname = \"{MODEL}\"\nengine = \"{engine}\"\nalpha_ms = {alpha}\nbeta_ms = {beta}\nslo_ms = 50\n\
          input_bytes = {bytes}\nbatch_max = {batch}\nqueue_capacity = {slots}\n\n\
-         [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\n"
+         [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\nidle = \"{idle}\"\n"
     )
 }
 
-const HEADER: &str = "\
-# Written by `baton bench path`.
-[scheduler]
-idle = \"park\"
-model_threads = 1
-
-";
-
 #[cfg(test)]
 mod tests {
+    use baton_topo::Idle;
+
     use super::*;
     use crate::processes::ChildConfig;
 
     #[test]
     fn the_file_is_a_good_cluster_file_without_warnings_at_either_end_of_the_options() {
         let closed = |outstanding| Pace::Closed { outstanding };
-        for (bytes, batch, slots, pace) in [
-            (64, 256, 4, closed(1_024)),
-            (1, 1, 1, Pace::Poisson { rate: 1.0 }),
-            (1_048_576, 256, 4, closed(1_024)),
-            (64, 1_024, 256, closed(65_536)),
+        for (bytes, batch, slots, pace, idle) in [
+            (64, 256, 4, closed(1_024), Idle::Park),
+            (1, 1, 1, Pace::Poisson { rate: 1.0 }, Idle::Spin),
+            (1_048_576, 256, 4, closed(1_024), Idle::Park),
+            (64, 1_024, 256, closed(65_536), Idle::Spin),
         ] {
             let children =
                 ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
             let paces = vec![pace];
             let engine = ("emulated", [0.001, 0.5]);
+            let (seconds, seed) = (1.0, 1);
             let bench =
-                PathBench { children, bytes, batch, paces, seconds: 1.0, slots, engine, seed: 1 };
+                PathBench { children, bytes, batch, paces, seconds, slots, engine, idle, seed };
             let file = std::path::Path::new("cluster.toml");
             let checked = baton_topo::check_text(file, &text(&bench, pace));
             assert_eq!(checked.warnings, []);
             let cluster = checked.cluster.unwrap();
             assert_eq!((cluster.models[0].name.as_str(), cluster.backends[0].gpus), (MODEL, slots));
             assert_eq!(cluster.models[0].input_bytes, bytes);
+            assert_eq!((cluster.scheduler.idle, cluster.backends[0].idle), (idle, idle));
         }
     }
 }

@@ -15,7 +15,7 @@ mod report;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use baton_topo::Clock;
+use baton_topo::{Clock, Idle};
 
 use crate::plot::PlotError;
 use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
@@ -42,6 +42,8 @@ pub struct PathBench {
     pub slots: u32,
     /// What executes, and how long a batch lasts: α and β, ms.
     pub engine: (&'static str, [f64; 2]),
+    /// What all three processes' threads do without work.
+    pub idle: Idle,
     /// Same seed, same arrivals.
     pub seed: u64,
 }

@@ -26,6 +26,8 @@ pub struct PathReport {
     pub batch: u32,
     /// Emulated GPU slots.
     pub slots: u32,
+    /// What threads do without work: `spin` or `park`.
+    pub idle: &'static str,
     /// Tasks per second offered; `null` in a closed loop.
     pub rate: Option<f64>,
     /// Tasks under way in a closed loop; `null` otherwise.
@@ -109,6 +111,7 @@ impl PathReport {
             bytes: bench.bytes,
             batch: bench.batch,
             slots: bench.slots,
+            idle: bench.idle.as_str(),
             rate,
             outstanding,
             seconds: costs.seconds,
@@ -141,14 +144,15 @@ impl PathReport {
     }
 
     fn write_head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, batch, slots, seconds, tasks_per_s, floor_per_s, ratio, .. } = self;
+        let Self { bytes, batch, slots, idle, seconds, tasks_per_s, floor_per_s, ratio, .. } = self;
         match (self.outstanding, self.rate) {
             (Some(outstanding), _) => write!(f, "closed loop, {outstanding} tasks under way")?,
             (None, rate) => write!(f, "Poisson, {:.0} tasks/s offered", rate.unwrap_or(0.0))?,
         }
         writeln!(f, "; {bytes} bytes, {seconds:.1} s")?;
         let batches = self.mean_batch.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
-        writeln!(f, "batches of {batches} on average, {batch} at most; {slots} GPU slots")?;
+        write!(f, "batches of {batches} on average, {batch} at most; {slots} GPU slots; ")?;
+        writeln!(f, "idle = {idle}")?;
         let [before, after] = self.floors_per_s;
         writeln!(f, "{tasks_per_s:>10.0} tasks/s, {ratio:.4} of the floor")?;
         writeln!(f, "{floor_per_s:>10.0} messages/s over bare sockets ({before:.0}, {after:.0})")?;
@@ -200,6 +204,8 @@ impl fmt::Display for PathReport {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use baton_topo::Idle;
+
     use super::*;
     use crate::load::{Finished, Tally};
     use crate::path::costs::tests::readings;
@@ -231,6 +237,7 @@ pub(super) mod tests {
             seconds: 2.0,
             slots: 2,
             engine: ("emulated", [0.001, 0.5]),
+            idle: Idle::Park,
             seed: 1,
         };
         let floors =
@@ -244,7 +251,7 @@ pub(super) mod tests {
         let text = report(Pace::Closed { outstanding: 1_024 }, 0).to_string();
         let expected = "\
 closed loop, 1024 tasks under way; 64 bytes, 2.0 s
-batches of 100.0 on average, 256 at most; 2 GPU slots
+batches of 100.0 on average, 256 at most; 2 GPU slots; idle = park
        500 tasks/s, 0.2500 of the floor
       2000 messages/s over bare sockets (1000, 2000)
 latency p50 – ms, p99 – ms
@@ -275,7 +282,7 @@ conserved: 1000 submitted, 1000 completed (0 late),
         let json = serde_json::to_value(&report).unwrap();
         for key in "tasks_per_s floor_per_s ratio cpu_us_per_task switches_per_task threads \
                     submitted completed dropped failed late p50_ms p99_ms steal_fraction mode \
-                    bytes batch rate seconds"
+                    bytes batch idle rate seconds"
             .split_whitespace()
         {
             assert!(json.get(key).is_some(), "{key}");

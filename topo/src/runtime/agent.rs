@@ -54,6 +54,17 @@ pub enum Idle {
     Park,
 }
 
+impl Idle {
+    /// As cluster files and options say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Yield => "yield",
+            Self::Park => "park",
+        }
+    }
+}
+
 /// Where and how an agent's thread runs.
 #[derive(Clone, Debug)]
 pub struct Placement {
