@@ -14,6 +14,7 @@ use crate::machine::{Unusable, percent, stolen, too_good};
 
 /// The part of the tasks that may go without an answer before costs per answer say little.
 const LOST_MAX: f64 = 0.01;
+const MISSED: &str = "the floor was missed, measure for longer: tasks over messages are";
 
 /// A measurement of one pace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -85,6 +86,10 @@ fn terms(pace: Pace) -> (&'static str, Option<f64>, Option<u32>) {
     }
 }
 
+fn better([before, after]: [Floor; 2]) -> Floor {
+    if before.per_s > after.per_s { before } else { after }
+}
+
 impl PathReport {
     pub(super) fn new(
         bench: &PathBench,
@@ -103,9 +108,8 @@ impl PathReport {
         }
         let (mode, rate, outstanding) = terms(pace);
         let tasks_per_s = costs.tasks as f64 / costs.seconds;
-        let floor = if floors[0].per_s > floors[1].per_s { floors[0] } else { floors[1] };
+        let floor = better(floors);
         let ratio = tasks_per_s / floor.per_s;
-        let missed = "the floor was missed, measure for longer: tasks over messages are";
         Ok(Self {
             mode,
             bytes: bench.bytes,
@@ -131,7 +135,7 @@ impl PathReport {
             steal_fraction: *steal_fraction,
             not_usable: Unusable::because([
                 stolen(*steal_fraction),
-                too_good(Some(ratio), missed),
+                too_good(Some(ratio), MISSED),
                 unanswered(&tasks),
             ]),
             tasks,
