@@ -3,14 +3,19 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use baton_cuda::{DeviceFacts, Library, Nvml};
-use baton_topo::TransportChoice;
+use std::os::fd::AsFd;
+
+use baton_cuda::{DeviceExport, DeviceFacts, Library, Nvml};
 use baton_topo::doctor::{Cuda, CudaDevice, CudaState, Need, Verbs, examine};
 use baton_topo::machine::Sysroot;
+use baton_topo::{TransportChoice, VerbsConfig};
 
 use crate::CommandResult;
 use crate::args::DoctorArgs;
 use crate::output::{load_cluster, say};
+
+/// Of a device's memory, given out for a moment.
+const EXPORTED_BYTES: usize = 2 << 20;
 
 pub(crate) fn run(args: &DoctorArgs) -> CommandResult {
     let need = match &args.config {
@@ -18,7 +23,7 @@ pub(crate) fn run(args: &DoctorArgs) -> CommandResult {
         None => Need::by_default(),
     };
     let root = Sysroot::open(&args.sysroot)?;
-    let report = examine(&root, &need, &verbs(&root, &need), &cuda(&root));
+    let report = examine(&root, &need, &verbs(&root, &need), &cuda(&root, &need));
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -43,7 +48,7 @@ fn verbs(root: &Sysroot, need: &Need) -> Verbs {
     }
 }
 
-fn cuda(root: &Sysroot) -> Cuda {
+fn cuda(root: &Sysroot, need: &Need) -> Cuda {
     if !root.is_this_host() {
         return Cuda::NotAsked(
             "could not read it: the CUDA driver looks at this host, not at --sysroot",
@@ -60,16 +65,31 @@ fn cuda(root: &Sysroot) -> Cuda {
     match library.devices() {
         Ok(devices) => {
             let nvml = Nvml::open(&library).map_err(|error| error.to_string());
-            let devices = devices.into_iter().map(|device| described(device, &nvml));
+            let cards = cards(root, need);
+            let devices = (0..).zip(devices).map(|(number, facts)| {
+                // NVML first: it would count this process among the device's users.
+                let state = state(&facts, &nvml);
+                described((number, facts), state, &library, &cards)
+            });
             Cuda::Told { driver, devices: devices.collect() }
         }
         Err(error) => Cuda::Refused(format!("{error}; see docs/gpu.md")),
     }
 }
 
-fn described(device: DeviceFacts, nvml: &Result<Arc<Nvml>, String>) -> CudaDevice {
+/// The RDMA devices that might write a GPU's memory.
+fn cards(root: &Sysroot, need: &Need) -> Vec<VerbsConfig> {
+    if need.fabric.transport == TransportChoice::Tcp {
+        return Vec::new();
+    }
+    let names = root.names("/sys/class/infiniband").unwrap_or_default();
+    let config = |name| VerbsConfig { device: Some(name), ..need.fabric.verbs.clone() };
+    names.into_iter().map(config).collect()
+}
+
+fn state(device: &DeviceFacts, nvml: &Result<Arc<Nvml>, String>) -> Result<CudaState, String> {
     let look = |nvml: &Arc<Nvml>| nvml.look(&device.pci).map_err(|error| error.to_string());
-    let state = nvml.as_ref().map_err(Clone::clone).and_then(look).map(|state| CudaState {
+    nvml.as_ref().map_err(Clone::clone).and_then(look).map(|state| CudaState {
         clock_mhz: state.sm_clock_mhz.zip(state.sm_clock_max_mhz),
         held_down_by: state.held_down_by,
         temperature_c: state.temperature_c,
@@ -77,7 +97,27 @@ fn described(device: DeviceFacts, nvml: &Result<Arc<Nvml>, String>) -> CudaDevic
         is_persistent: state.is_persistent,
         link_width: state.link_width,
         is_mig: state.is_mig,
-    });
-    let DeviceFacts { name, memory_bytes, capability, direct, .. } = device;
-    CudaDevice { name, memory_bytes, capability, direct, state }
+    })
+}
+
+/// With what becomes of an attempt to give its memory to network cards, of which nothing is left afterwards.
+fn described(
+    (number, facts): (u32, DeviceFacts),
+    state: Result<CudaState, String>,
+    library: &Arc<Library>,
+    cards: &[VerbsConfig],
+) -> CudaDevice {
+    let exported = library.export(number, EXPORTED_BYTES);
+    let registered = match &exported {
+        Ok(memory) => cards.iter().map(|card| registered(memory, card)).collect(),
+        Err(_) => Vec::new(),
+    };
+    let export = exported.map(|memory| memory.bytes() as u64).map_err(|error| error.to_string());
+    let DeviceFacts { name, memory_bytes, capability, direct, .. } = facts;
+    CudaDevice { name, memory_bytes, capability, direct, export, registered, state }
+}
+
+fn registered(memory: &DeviceExport, card: &VerbsConfig) -> (String, Result<(), String>) {
+    let tried = baton_rdma::probe_device_memory(card, memory.as_fd(), memory.bytes());
+    (card.device.clone().unwrap_or_default(), tried.map_err(|error| error.to_string()))
 }

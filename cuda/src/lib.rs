@@ -22,6 +22,7 @@ pub use driver::{
 };
 pub use kernel::{CHECKSUM, KernelSource, header};
 pub use library::{
-    DeviceFacts, Gpu, GpuState, Library, LockedClocks, Nvml, NvmlError, OpenError, Pinned, Pinning,
+    DeviceExport, DeviceFacts, ExportError, Gpu, GpuState, Library, LockedClocks, Nvml, NvmlError,
+    OpenError, Pinned, Pinning,
 };
 pub use pipeline::{Back, End, Job, PATIENCE, Pipeline, Room, Times};

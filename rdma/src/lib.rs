@@ -38,4 +38,4 @@ pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
     TransportCounters,
 };
-pub use verbs::{MixedError, MixedTransport, VerbsError, probe};
+pub use verbs::{MixedError, MixedTransport, VerbsError, probe, probe_device_memory};

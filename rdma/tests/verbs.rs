@@ -5,6 +5,8 @@
 mod common;
 #[path = "verbs/cut.rs"]
 mod cut;
+#[path = "verbs/device_memory.rs"]
+mod device_memory;
 #[path = "verbs/messages.rs"]
 mod messages;
 #[path = "verbs/secure.rs"]

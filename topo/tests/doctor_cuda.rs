@@ -33,8 +33,9 @@ fn a_missing_cuda_driver_is_a_failure_where_a_model_needs_one() {
 }
 
 fn cuda_device(capability: (u32, u32), state: Result<CudaState, String>) -> CudaDevice {
-    let (name, memory_bytes, direct) = ("H200".into(), 141 << 30, (false, true));
-    CudaDevice { name, memory_bytes, capability, direct, state }
+    let (name, memory_bytes, direct) = ("H200".into(), 141 << 30, true);
+    let (export, registered) = (Err("not supported".to_owned()), Vec::new());
+    CudaDevice { name, memory_bytes, capability, direct, export, registered, state }
 }
 
 #[test]
@@ -78,6 +79,35 @@ fn what_makes_a_cuda_device_uneven_is_a_warning() {
     }
     assert!(all.iter().any(|(_, line)| line.contains("MIG devices") && line.contains("UUID")));
     assert!(all.iter().any(|(_, line)| line.contains("nvidia-peermem")), "{all:?}");
+}
+
+#[test]
+fn memory_given_to_network_cards_is_reported_for_each_of_them() {
+    let direct = |device: CudaDevice| -> Vec<(Status, String)> {
+        let told = Cuda::Told { driver: "libcuda.so.1".into(), devices: vec![device] };
+        let lines = cuda_lines(0, &told).into_iter();
+        lines.filter(|(_, line)| line.contains("cuda direct")).collect()
+    };
+    let fine = cuda_device((9, 0), Err("no NVML".into()));
+    let (good, none) = (Status::Ok, Status::NotApplicable);
+    let registered = vec![
+        ("mlx5_0".to_owned(), Ok(())),
+        ("rxe0".to_owned(), Err("registering a dma-buf on rxe0: not supported".to_owned())),
+    ];
+    let lines = direct(CudaDevice { export: Ok(2 << 20), registered, ..fine.clone() });
+    let expected = [
+        (good, "cuda direct 0: 2 MiB of its memory given out as a dma-buf"),
+        (good, "cuda direct 0 and mlx5_0: registered 2 MiB of the device's memory"),
+        (none, "cuda direct 0 and rxe0: registering a dma-buf on rxe0: not supported"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for ((status, line), (expected, words)) in lines.iter().zip(expected) {
+        assert!(*status == expected && line.contains(words), "{words}: {line}");
+    }
+    let [(status, line)] = &direct(CudaDevice { direct: false, ..fine })[..] else {
+        panic!("one line")
+    };
+    assert!(*status == none && line.ends_with("cuda direct 0: not supported"), "{line}");
 }
 
 #[test]

@@ -62,6 +62,10 @@ pub(crate) struct Faults {
     fault_code: i32,
     /// The clocks are held down, and another process computes.
     pub(crate) is_hot: bool,
+    /// The attribute says that no memory is given out.
+    pub(crate) no_dma_buf: bool,
+    /// What giving it out is refused with.
+    pub(crate) dma_buf_code: i32,
     /// Clocks cannot be locked.
     pub(crate) no_root: bool,
     seed: u64,
@@ -81,6 +85,8 @@ impl Faults {
             memory: number("memory").unwrap_or(1 << 30) as usize,
             fault_at: number("fault"),
             fault_code: number("fault-code").unwrap_or(ILLEGAL_ADDRESS as u64) as i32,
+            no_dma_buf: words.contains(&"no-dma-buf"),
+            dma_buf_code: number("dma-buf-code").unwrap_or(0) as i32,
             is_hot: words.contains(&"hot"),
             no_root: words.contains(&"no-root"),
             seed: number("seed").unwrap_or(1),

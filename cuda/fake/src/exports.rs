@@ -1,6 +1,9 @@
 //! The functions of the CUDA driver that Baton calls.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, IntoRawFd};
 
 use crate::device::{
     ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, NOT_SUPPORTED,
@@ -9,6 +12,25 @@ use crate::device::{
 
 const NAME: &CStr = c"Baton fake GPU";
 const KERNEL: &CStr = c"checksum_rows";
+
+/// Of most hosts.
+const PAGE: usize = 4096;
+
+unsafe extern "C" {
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+}
+
+/// A file in memory that holds what this memory of a device holds.
+fn dma_buf(from: usize, bytes: usize) -> Option<c_int> {
+    // SAFETY: the name is a C string; the descriptor is nobody else's.
+    let file = unsafe { memfd_create(c"baton-fake-dma-buf".as_ptr(), 0) };
+    // SAFETY: it was opened just now.
+    let mut file = (file >= 0).then(|| unsafe { File::from_raw_fd(file) })?;
+    // SAFETY: the caller has found these bytes in a block of the device.
+    let memory = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
+    file.write_all(memory).ok()?;
+    Some(file.into_raw_fd())
+}
 
 macro_rules! exports {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {
@@ -55,6 +77,7 @@ exports! {
             NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
             NOT_READY => c"CUDA_ERROR_NOT_READY",
             ILLEGAL_ADDRESS => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+            NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
             719 => c"CUDA_ERROR_LAUNCH_FAILED",
             999 => c"CUDA_ERROR_UNKNOWN",
             _ => return INVALID_VALUE,
@@ -79,7 +102,8 @@ exports! {
     }
     fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) { put(bytes, world().faults.memory) }
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
-        put(value, match attribute { 75 => 7, 76 => 5, _ => 0 })
+        let gives_memory = c_int::from(!world().faults.no_dma_buf);
+        put(value, match attribute { 75 => 7, 76 => 5, 124 => gives_memory, _ => 0 })
     }
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) { put(context, 0xc0 + device as usize) }
     fn cuDevicePrimaryCtxRelease_v2(_device: c_int) { OK }
@@ -117,6 +141,15 @@ exports! {
     }
     fn cuMemFree_v2(address: u64) {
         if world().device.remove(&(address as usize)).is_some() { OK } else { INVALID_VALUE }
+    }
+    fn cuMemGetHandleForAddressRange(handle: *mut c_int, address: u64, bytes: usize, kind: c_int, flags: u64) {
+        let (from, world) = (address as usize, world());
+        let is_aligned = from.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE);
+        if kind != 1 || flags != 0 || !is_aligned || !world.is_device(from, bytes) { return INVALID_VALUE }
+        match world.faults.dma_buf_code {
+            OK => dma_buf(from, bytes).map_or(OUT_OF_MEMORY, |file| put(handle, file)),
+            refusal => refusal,
+        }
     }
     fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) {
         let mut block = vec![0xee; bytes].into_boxed_slice();

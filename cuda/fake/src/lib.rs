@@ -7,7 +7,9 @@
 //!
 //! `BATON_FAKE_CUDA` plants faults, separated by commas: `no-device`, `old` (CUDA 11.8), `memory=BYTES` (of each device),
 //! `fault=N` (the Nth launch meets an illegal address, or the error that `fault-code=CODE` names), `devices=N`, `seed=N`,
-//! `hot` (the clocks are held down, and another process computes), `no-root` (clocks cannot be locked).
+//! `hot` (the clocks are held down, and another process computes), `no-root` (clocks cannot be locked),
+//! `no-dma-buf` (the device says that its memory cannot be given out), `dma-buf-code=CODE` (it says that it can, and the call
+//! is refused with that error).
 //!
 //! It is a fake `libnvidia-ml.so` as well ([`nvml`]). `CUDA_VISIBLE_DEVICES` counts as for the driver.
 #![expect(unsafe_code, reason = "exports C functions and reads memory by address")]

@@ -5,6 +5,7 @@
 //! drivers still have.
 #![expect(unsafe_code, reason = "calls a C library")]
 
+mod export;
 mod gpu;
 mod nvml;
 mod pinned;
@@ -14,6 +15,7 @@ use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+pub use export::{DeviceExport, ExportError};
 pub use gpu::Gpu;
 pub use nvml::{GpuState, LockedClocks, Nvml, NvmlError};
 pub use pinned::{Pinned, Pinning};
@@ -85,9 +87,8 @@ pub struct DeviceFacts {
     pub capability: (u32, u32),
     /// Its PCI address, as NVML knows it too.
     pub pci: String,
-    /// Whether its memory can be given to a network card, so that inputs could land there (GPUDirect): by a dma-buf, or at
-    /// all.
-    pub direct: (bool, bool),
+    /// Whether it can give memory to network cards at all (GPUDirect). [`Library::export`] tries one way.
+    pub direct: bool,
 }
 
 type Handle = *mut c_void;
@@ -160,6 +161,8 @@ functions! {
 /// The driver, opened once by this process and never closed.
 pub struct Library {
     call: Functions,
+    /// Only what gives out memory needs it.
+    get_handle: Option<export::GetHandle>,
     path: PathBuf,
     version: i32,
     is_fake: bool,
@@ -197,10 +200,13 @@ impl Library {
         })?;
         let missing = |symbols| OpenError::Symbols { library: path.to_owned(), symbols };
         let call = Functions::find(&handle).map_err(missing)?;
+        // SAFETY: the symbol, where it exists, is the C function of this signature.
+        let get_handle = unsafe { handle.get::<export::GetHandle>(export::SYMBOL.as_bytes()) };
+        let get_handle = get_handle.map(|found| *found).ok();
         // SAFETY: the symbol is looked for, not called.
         let is_fake = unsafe { handle.get::<unsafe extern "C" fn()>(FAKE) }.is_ok();
         let mut library =
-            Self { call, path: path.to_owned(), version: 0, is_fake, _handle: handle };
+            Self { call, get_handle, path: path.to_owned(), version: 0, is_fake, _handle: handle };
         library.start()?;
         Ok(library)
     }
@@ -266,9 +272,8 @@ impl Library {
         self.check("cuDeviceTotalMem", told)?;
         // The numbers of the two attributes in cuda.h.
         let capability = (self.attribute(75, device)?, self.attribute(76, device)?);
-        // Drivers that do not know these attributes do not have what they ask for.
-        let has = |attribute| self.attribute(attribute, device).is_ok_and(|value| value != 0);
-        let direct = (has(124), has(116));
+        // Drivers that do not know this attribute do not have what it asks for.
+        let direct = self.attribute(116, device).is_ok_and(|value| value != 0);
         Ok(DeviceFacts { name, memory_bytes: memory as u64, capability, pci, direct })
     }
 

@@ -1,6 +1,7 @@
 //! Protection domains and registered memory.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -142,6 +143,43 @@ impl Drop for MemoryRegion {
             // The device may still hold it: the memory is never given back then.
             std::mem::forget(Arc::clone(&self.memory));
             tracing::error!(errno = failed, "memory could not be deregistered; it is kept");
+        }
+    }
+}
+
+/// Memory of another device, registered by the file that its driver has given it out as (a dma-buf). Whoever makes it
+/// keeps the memory alive.
+pub(crate) struct DeviceRegion {
+    pd: Arc<ProtectionDomain>,
+    mr: NonNull<ffi::Mr>,
+}
+
+impl DeviceRegion {
+    /// Registers this many bytes from the beginning of `file`, as a landing place of READs.
+    ///
+    /// # Errors
+    /// The library is too old, or the driver refuses.
+    pub(crate) fn register(
+        pd: &Arc<ProtectionDomain>,
+        file: BorrowedFd<'_>,
+        bytes: usize,
+    ) -> Result<Self, VerbsError> {
+        let device = &pd.device;
+        let register = device.library.reg_dmabuf_mr()?;
+        let (file, access) = (file.as_raw_fd(), Access::Landing.flags().cast_signed());
+        // SAFETY: the file is open. The kernel refuses one that is no dma-buf, or is shorter.
+        let mr = unsafe { register(pd.pd.as_ptr(), 0, bytes, 0, file, access) };
+        let mr = NonNull::new(mr).ok_or_else(|| device.refused("registering a dma-buf"))?;
+        Ok(Self { pd: Arc::clone(pd), mr })
+    }
+}
+
+impl Drop for DeviceRegion {
+    fn drop(&mut self) {
+        // SAFETY: registered by us and deregistered only here.
+        let failed = unsafe { (self.pd.device.library.dereg_mr)(self.mr.as_ptr()) };
+        if failed != 0 {
+            tracing::error!(errno = failed, "memory of a device could not be deregistered");
         }
     }
 }

@@ -22,4 +22,4 @@ mod verbs_device;
 
 pub use error::VerbsError;
 pub use mixed::{MixedError, MixedTransport};
-pub use probe::probe;
+pub use probe::{probe, probe_device_memory};

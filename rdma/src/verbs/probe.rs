@@ -1,11 +1,13 @@
 //! What the library and a device say of themselves, for `baton doctor`.
 
+use std::os::fd::BorrowedFd;
+
 use baton_topo::VerbsConfig;
 use baton_topo::doctor::VerbsLimits;
 
 use super::device::Device;
 use super::error::VerbsError;
-use super::memory::ProtectionDomain;
+use super::memory::{DeviceRegion, ProtectionDomain};
 
 /// Loads libibverbs, opens the device `config` asks for, proves an address of it, and closes it again.
 ///
@@ -28,4 +30,19 @@ pub fn probe(config: &VerbsConfig) -> Result<VerbsLimits, VerbsError> {
         responder_depth: limits.responder_depth,
         responder_budget: limits.responder_budget,
     })
+}
+
+/// Registers memory of another device with the one `config` asks for, and takes the registration back: this many bytes
+/// from the beginning of `file`, the dma-buf that the other driver has given them out as.
+///
+/// # Errors
+/// The device cannot be opened, the library is too old, or the driver refuses.
+pub fn probe_device_memory(
+    config: &VerbsConfig,
+    file: BorrowedFd<'_>,
+    bytes: usize,
+) -> Result<(), VerbsError> {
+    let device = Device::open(config)?;
+    let pd = ProtectionDomain::new(&device)?;
+    DeviceRegion::register(&pd, file, bytes).map(drop)
 }

@@ -3,6 +3,9 @@
 use super::line::{Advice, Check, Status};
 use super::{Cuda, CudaDevice, CudaState, Need, bytes, counted};
 
+/// What `cuda direct` expects.
+const ANY: &str = "any: inputs are read into host memory";
+
 /// Nothing but a cluster file with `cuda` models makes a missing driver a failure.
 pub(super) fn checks(need: &Need, cuda: &Cuda) -> Vec<Check> {
     let expected = "driver 525 or later, for CUDA 12.0";
@@ -46,15 +49,40 @@ fn device((number, device): (usize, &CudaDevice)) -> Vec<Check> {
         Ok(state) => checks.extend(of_state(state)),
         Err(why) => checks.push(Advice::new("cuda clocks", "what NVML tells", "").unread(why)),
     }
-    let direct = match device.direct {
-        (true, _) => "network cards could write its memory, by dma-buf; Baton does not do so yet",
-        (_, true) => {
-            "network cards could write its memory, by nvidia-peermem; Baton does not do so yet"
-        }
-        (false, false) => "no network card can write its memory",
-    };
-    checks.push(Check::not_applicable("cuda direct", direct));
-    checks.into_iter().map(|check| check.of(number.to_string())).collect()
+    checks.push(exported(device));
+    let mut checks: Vec<Check> =
+        checks.into_iter().map(|check| check.of(number.to_string())).collect();
+    checks.extend(
+        device
+            .registered
+            .iter()
+            .map(|(card, result)| registered(device, result).of(format!("{number} and {card}"))),
+    );
+    checks
+}
+
+/// Could network cards write its memory (GPUDirect)? For information: Baton copies through the host's.
+fn exported(device: &CudaDevice) -> Check {
+    let advice = Advice::new("cuda direct", ANY, "");
+    match (&device.export, device.direct) {
+        (Ok(given), _) => advice
+            .found(Status::Ok, format!("{} of its memory given out as a dma-buf", bytes(*given))),
+        (Err(why), true) => Check::not_applicable(
+            "cuda direct",
+            format!("{why}. nvidia-peermem could give its memory to network cards"),
+        ),
+        (Err(why), false) => Check::not_applicable("cuda direct", why.as_str()),
+    }
+}
+
+/// Does this card take it?
+fn registered(device: &CudaDevice, result: &Result<(), String>) -> Check {
+    let given = device.export.as_ref().map_or(0, |given| *given);
+    match result {
+        Ok(()) => Advice::new("cuda direct", ANY, "")
+            .found(Status::Ok, format!("registered {} of the device's memory", bytes(given))),
+        Err(why) => Check::not_applicable("cuda direct", why.as_str()),
+    }
 }
 
 /// What makes executions last longer than planned, or unevenly. Nothing of it keeps a backend from serving.

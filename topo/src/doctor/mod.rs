@@ -63,8 +63,12 @@ pub struct CudaDevice {
     pub memory_bytes: u64,
     /// Compute capability.
     pub capability: (u32, u32),
-    /// Whether its memory can be given to a network card: as a dma-buf, and at all.
-    pub direct: (bool, bool),
+    /// Whether its memory can be given to network cards at all.
+    pub direct: bool,
+    /// How many bytes of its memory were given out as a dma-buf, or why none.
+    pub export: Result<u64, String>,
+    /// What each RDMA device said to registering them.
+    pub registered: Vec<(String, Result<(), String>)>,
     /// What NVML tells of it, or why it does not.
     pub state: Result<CudaState, String>,
 }

@@ -12,12 +12,29 @@ use crate::verbs::error::VerbsError;
 /// What the dynamic linker is asked for.
 const LIBRARY: &str = "libibverbs.so.1";
 
+/// From rdma-core 34 on.
+const REG_DMABUF_MR: &str = "ibv_reg_dmabuf_mr";
+/// Domain, where in the file the memory begins, its bytes, the address that peers and requests name it by, the file, access.
+type RegDmabufMr = unsafe extern "C" fn(*mut Pd, u64, usize, u64, c_int, c_int) -> *mut Mr;
+
+impl Library {
+    /// What registers memory of another device.
+    ///
+    /// # Errors
+    /// The library is older than it.
+    pub(in crate::verbs) fn reg_dmabuf_mr(&self) -> Result<RegDmabufMr, VerbsError> {
+        self.reg_dmabuf_mr.ok_or(VerbsError::OldLibrary { symbol: REG_DMABUF_MR })
+    }
+}
+
 /// Declares the library's functions once: the table, and how it is filled.
 macro_rules! library {
     ($($name:ident = $symbol:literal ($($arg:ty),*) $(-> $ret:ty)?;)*) => {
         /// The loaded library's functions. They stay valid as long as this lives.
         pub(in crate::verbs) struct Library {
             $(pub(in crate::verbs) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+            /// No transport needs it.
+            reg_dmabuf_mr: Option<RegDmabufMr>,
             _handle: libloading::Library,
         }
 
@@ -38,7 +55,10 @@ macro_rules! library {
                     let symbol = unsafe { handle.get($symbol.as_bytes()) };
                     *symbol.map_err(|_| VerbsError::OldLibrary { symbol: $symbol })?
                 };)*
-                Ok(Self { $($name,)* _handle: handle })
+                // SAFETY: the symbol, where it exists, is the C function of this signature.
+                let reg_dmabuf_mr = unsafe { handle.get::<RegDmabufMr>(REG_DMABUF_MR.as_bytes()) };
+                let reg_dmabuf_mr = reg_dmabuf_mr.map(|found| *found).ok();
+                Ok(Self { $($name,)* reg_dmabuf_mr, _handle: handle })
             }
         }
     };
