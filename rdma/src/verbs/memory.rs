@@ -147,8 +147,8 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// Memory of another device, registered by the file that its driver has given it out as (a dma-buf). Whoever makes it
-/// keeps the memory alive.
+/// Memory of another device, registered by the file that its driver has given it out as (a dma-buf). The
+/// caller keeps the memory alive.
 pub(crate) struct DeviceRegion {
     pd: Arc<ProtectionDomain>,
     mr: NonNull<ffi::Mr>,
