@@ -1,17 +1,21 @@
 //! `baton bench`.
 
+use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
+use baton_backend::execute::{Graphs, HostStore};
 use baton_bench::chaos::{self, ChaosConfig};
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate, TlsCost};
-use baton_bench::gpu::{self, GpuBench, LibraryRig, SimRig};
+use baton_bench::gpu::{self, GpuBench, GpuModel, LibraryRig, Rig as _, SimRig};
 use baton_bench::oip::{self, GatewayBench};
 use baton_bench::overload::{self, Overload};
 use baton_bench::path::{self, Pace, PathBench, PathReport};
 use baton_bench::sched::{self, Points, Shape};
 use baton_bench::soak::{self, Soak};
 use baton_core::Nanos;
-use baton_topo::{Clock, TlsSpec};
+use baton_topo::{Clock, Device, ModelSpec, TlsSpec};
+use toml::Table;
 
 use crate::CommandResult;
 use crate::args::{
@@ -22,6 +26,7 @@ use crate::args::{
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
 use crate::process::{children, fake_driver, stop_flag};
+use crate::profile;
 
 /// Which of the three.
 pub(crate) fn pull(bench: &'static str, args: &BenchPullArgs) -> CommandResult {
@@ -221,7 +226,21 @@ pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
         false => {
             let fake = args.fake.then(fake_driver).transpose()?;
             let mut rig = LibraryRig::open(fake.as_deref(), args.device, Clock::start())?;
-            gpu::run(&mut rig, bench, &stop, &mut note)
+            match &args.model {
+                None => gpu::run(&mut rig, bench, &stop, &mut note),
+                Some(file) => {
+                    let model = gpu_model(file, args)?;
+                    note("loading the model, and capturing a graph for each size of batch");
+                    let graphs = Graphs::load(&rig.driver()?, &model, (0, &HostStore::default()))?;
+                    let model = GpuModel {
+                        row_bytes: model.input_bytes,
+                        answer_bytes: graphs.answer_bytes(),
+                        batch_max: model.profile.batch_max(),
+                        program: &|rows| graphs.program(0, rows),
+                    };
+                    gpu::run_model(&mut rig, &model, bench, &stop, &mut note)
+                }
+            }
         }
     };
     live.finish();
@@ -231,6 +250,17 @@ pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
         false => say(&report.to_string())?,
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The model of an ONNX file, on that device.
+fn gpu_model(file: &Path, args: &BenchGpuArgs) -> Result<ModelSpec, Box<dyn Error>> {
+    let mut keys = Table::new();
+    keys.insert("device".into(), Device::Cuda(args.device).to_string().into());
+    let model = profile::of_file(file, (None, &args.keys), keys)?;
+    match model.is_captured() {
+        true => Ok(model),
+        false => Err("its shapes are not all fixed, or a key keeps it from CUDA graphs".into()),
+    }
 }
 
 pub(crate) fn path_end(args: &BenchPathEndArgs) -> CommandResult {
@@ -280,7 +310,7 @@ pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn sweep(shape: Shape, args: &BenchSchedArgs) -> Result<String, Box<dyn std::error::Error>> {
+fn sweep(shape: Shape, args: &BenchSchedArgs) -> Result<String, Box<dyn Error>> {
     let report = sched::sweep(shape, Points::FULL)?;
     let json = serde_json::to_string(&report)?;
     std::fs::create_dir_all(&args.out)?;

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use baton_backend::execute::{BlockingEngine, EngineError, Onnx};
+use baton_backend::execute::{BlockingEngine, Cuda, Engine, EngineError, HostStore, Onnx};
+use baton_backend::profile::{open_driver, usual_device};
 use baton_rdma::Credentials;
 use baton_topo::machine::{Cpus, Sysroot};
 use baton_topo::{
-    Checked, Cluster, EngineSpec, Journal, ModelSpec, check_cluster, check_cluster_on,
-    model_file_problem,
+    Checked, Clock, Cluster, Device, EngineSpec, Journal, ModelSpec, check_cluster,
+    check_cluster_on, model_file_problem,
 };
 
 use crate::CommandResult;
@@ -84,12 +85,24 @@ fn models(file: &Path, cluster: &Cluster) -> (Option<String>, Vec<String>) {
 
 /// One model at a time takes memory.
 fn model_problem(file: &Path, index: usize, model: &ModelSpec) -> Option<String> {
-    Some(match Onnx::new(0).load(model).err()? {
+    let loaded = Onnx::new(0).load(model).and_then(|()| captured(model));
+    Some(match loaded.err()? {
         EngineError::Load { problem, fix, .. } => {
             model_file_problem(file, index, problem, fix).to_string()
         }
         error => error.to_string(),
     })
+}
+
+/// What a backend does with a model that executes as CUDA graphs.
+fn captured(model: &ModelSpec) -> Result<(), EngineError> {
+    match usual_device(model) {
+        Device::Cuda(first) if model.is_captured() => {
+            let (clock, store) = (Clock::start(), HostStore::default());
+            Cuda::of_slot(open_driver, clock, (0, first), store).load(model)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn certificate_problems(cluster: &Cluster) -> Vec<String> {

@@ -66,20 +66,24 @@ pub(crate) fn watched<R>(
 /// The model to measure; `more` keys are added to the table of one of a file.
 pub(crate) fn model(args: &ProfileArgs, more: Table) -> Result<ModelSpec, Box<dyn Error>> {
     match (&args.file, &args.config, &args.model) {
-        (Some(file), ..) => of_file(file, args, more),
+        (Some(file), ..) => of_file(file, (args.batch_max, &args.keys), more),
         (None, Some(config), Some(name)) => of_cluster(load_cluster(config)?, name),
         _ => Err("name an ONNX file, or --config FILE --model NAME".into()),
     }
 }
 
 /// What the keys leave open is as in a cluster file.
-fn of_file(file: &Path, args: &ProfileArgs, more: Table) -> Result<ModelSpec, Box<dyn Error>> {
+pub(crate) fn of_file(
+    file: &Path,
+    (batch_max, keys): (Option<u32>, &[(String, String)]),
+    more: Table,
+) -> Result<ModelSpec, Box<dyn Error>> {
     let mut table = more;
     table.insert("name".into(), name_of(file).into());
     table.insert("file".into(), path(&std::path::absolute(file)?)?.into());
     table.insert("slo_ms".into(), SLO_MS.into());
-    table.extend(args.batch_max.map(|most| ("batch_max".to_owned(), most.into())));
-    insert(&mut table, &args.keys);
+    table.extend(batch_max.map(|most| ("batch_max".to_owned(), most.into())));
+    insert(&mut table, keys);
     let table = read_model(&in_a_file(table)?, Path::new(""), None).map_err(|problems| {
         format!("the model cannot be measured:\n{}", Problem::lines(&problems))
     })?;

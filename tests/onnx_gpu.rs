@@ -108,6 +108,12 @@ fn a_device_that_is_none_and_keys_that_mean_nothing_are_refused() {
         ("device = \"cuda:999\"", "device: is \"cuda:999\"; fix: write cpu, or cuda:N"),
         ("device = 0", "device: is 0; fix: give a string in quotes"),
         ("tf32 = true", "tf32: means nothing on the CPU; fix: name a GPU"),
+        ("cuda_graphs = false", "cuda_graphs: means nothing on the CPU; fix: name a GPU"),
+        ("tensorrt = true", "tensorrt: means nothing on the CPU; fix: name a GPU"),
+        (
+            "device = \"cuda:0\"\nfp16 = true",
+            "fp16: means nothing without TensorRT; fix: add tensorrt",
+        ),
         ("device = \"cuda:0\"\ncpu_operators = 1", "cpu_operators: is 1; fix: give true or false"),
     ] {
         let (sound, text) = check(&folder, Path::new(""), keys, None);

@@ -13,7 +13,7 @@ use baton_membership::Stage;
 use baton_metrics::Metric;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
-use baton_topo::{Agent, Clock, EngineSpec, FabricSpec, Idle, ModelSpec, Placement, Waker, run};
+use baton_topo::{Agent, Clock, FabricSpec, Idle, ModelSpec, Placement, Waker, run};
 use baton_types::Nanos;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
@@ -21,6 +21,7 @@ use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Cuda, HostStore, Measured, Placing, ThreadExecutor};
+use crate::first_device::first_device;
 use crate::pull::ModelPulls;
 use crate::worker::Worker;
 
@@ -281,12 +282,14 @@ fn start_executors(
         let placing = placing(config, gpu, clock, &store);
         let models: Vec<_> = config.loaded_at_start().cloned().collect();
         let owner = owner.clone();
-        let on_device = models.iter().any(|model| matches!(model.engine, EngineSpec::Cuda));
-        let (executor, profiles) = match on_device {
-            false => ThreadExecutor::start(placing, models, owner)?,
-            true => {
-                let spins = config.idle == Idle::Spin;
-                let make = move || Cuda::new(Library::open, clock, gpu, spins);
+        let (executor, profiles) = match first_device(&config.models) {
+            None => ThreadExecutor::start(placing, models, owner)?,
+            Some(first) => {
+                let (spins, store) = (config.idle == Idle::Spin, store.clone());
+                let make = move || {
+                    let slot = (gpu, first + gpu);
+                    Cuda::of_slot(Library::open, clock, slot, store.clone()).spinning(spins)
+                };
                 ThreadExecutor::start_with(placing, models, owner, make)?
             }
         };

@@ -35,6 +35,7 @@ mod error;
 pub mod execute;
 mod fetch;
 mod fetch_time;
+mod first_device;
 mod gpu;
 mod join;
 mod loader;

@@ -1,6 +1,7 @@
 //! Models for unit tests.
 
-use baton_topo::{EngineSpec, ModelSpec, VariantSpec};
+use baton_topo::signature::{Row, Signature};
+use baton_topo::{Device, EngineSpec, ModelSpec, OnnxPlace, VariantSpec};
 use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
 /// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
@@ -37,4 +38,32 @@ pub(crate) fn supernet(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
     let small = variant("small", 70_000, model.profile.clone());
     let large = variant("large", 80_000, Profile::from_table(&twice).unwrap());
     ModelSpec { variants: vec![small, large], ..model }
+}
+
+/// A model that the kernel executes.
+pub(crate) fn kernel() -> ModelSpec {
+    ModelSpec { engine: EngineSpec::Cuda, ..emulated("kernel", 0, 4, 3) }
+}
+
+/// A model from a file that executes as CUDA graphs, from the device with this number on.
+pub(crate) fn captured(first: u32) -> ModelSpec {
+    on_gpu(OnnxPlace { device: Device::Cuda(first), ..OnnxPlace::CPU })
+}
+
+/// The same without graphs.
+pub(crate) fn uncaptured(first: u32) -> ModelSpec {
+    on_gpu(OnnxPlace { device: Device::Cuda(first), cuda_graphs: false, ..OnnxPlace::CPU })
+}
+
+fn on_gpu(place: OnnxPlace) -> ModelSpec {
+    let signature = Signature { input: Row::opaque("input", 4), output: Row::opaque("output", 12) };
+    let engine = EngineSpec::Onnx {
+        file: "model.onnx".into(),
+        sha256: None,
+        signature,
+        fixed_batch: None,
+        is_measured: true,
+        place,
+    };
+    ModelSpec { engine, output_bytes: 12, ..emulated("graphs", 0, 4, 3) }
 }

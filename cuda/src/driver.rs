@@ -25,6 +25,26 @@ pub struct HostBlock(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Kernel(pub u32);
 
+/// Memory of the device that rows are copied from or to by the device itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceMemory {
+    /// A block of the driver's.
+    Block(DeviceBlock),
+    /// By its address, of a library that shares the device: its owner vouches for it.
+    At(u64),
+}
+
+/// Where rows lie on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowsAt {
+    /// In what.
+    pub memory: DeviceMemory,
+    /// Where in it the first begins, bytes.
+    pub offset: usize,
+    /// From one row's beginning to the next's, bytes.
+    pub stride: usize,
+}
+
 /// What is copied to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostSource {
@@ -81,6 +101,9 @@ impl CudaError {
 /// Copies and launches return before they have happened. They read and write memory at some moment between the call and the
 /// end of an event that is recorded behind them.
 pub trait Driver {
+    /// Work that was captured once and is launched as a whole.
+    type Graph;
+
     /// A new stream.
     ///
     /// # Errors
@@ -164,6 +187,25 @@ pub trait Driver {
         blocks: u32,
         arguments: &[DeviceBlock],
     ) -> Result<(), CudaError>;
+
+    /// Copies the first `bytes` of each of `rows` rows from one place of the device to another.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy_rows(
+        &mut self,
+        stream: Stream,
+        to: RowsAt,
+        from: RowsAt,
+        bytes: usize,
+        rows: u32,
+    ) -> Result<(), CudaError>;
+
+    /// Executes a graph, which must not be given up before it has ended.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn launch_graph(&mut self, stream: Stream, graph: &Self::Graph) -> Result<(), CudaError>;
 
     /// The event ends when what is in the stream now has ended.
     ///

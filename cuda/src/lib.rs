@@ -18,11 +18,12 @@ mod library;
 mod pipeline;
 
 pub use driver::{
-    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Lane, Stream,
+    CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel, Lane,
+    RowsAt, Stream,
 };
 pub use kernel::{CHECKSUM, KernelSource, header};
 pub use library::{
-    DeviceExport, DeviceFacts, ExportError, Gpu, GpuState, Library, LockedClocks, Nvml, NvmlError,
-    OpenError, Pinned, Pinning,
+    DeviceExport, DeviceFacts, ExportError, Gpu, GpuState, Graph, Library, LockedClocks, Nvml,
+    NvmlError, OpenError, Pinned, Pinning, Recorder,
 };
-pub use pipeline::{Back, End, Job, PATIENCE, Pipeline, Room, Times};
+pub use pipeline::{Back, End, Job, PATIENCE, Pipeline, Program, Room, Tensor, Times, Work};

@@ -1,6 +1,10 @@
 //! `baton bench gpu`.
 
+use std::path::PathBuf;
+
 use clap::value_parser;
+
+use super::model::key;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchGpuArgs {
@@ -16,6 +20,12 @@ pub(crate) struct BenchGpuArgs {
     /// On the simulated device, in virtual time: exact
     #[arg(long)]
     pub(crate) simulated: bool,
+    /// The CUDA graphs of this ONNX file, beside a bare loop of the same graphs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fake", "simulated"])]
+    pub(crate) model: Option<PathBuf>,
+    /// Another key of the model's table, such as tf32=true; repeat for several
+    #[arg(long = "key", value_name = "KEY=VALUE", value_parser = key, requires = "model")]
+    pub(crate) keys: Vec<(String, String)>,
     /// Print a JSON object for each goal instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -14,9 +14,9 @@ pub use cluster_file::{
     EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, FrontendSpec, GPUS_PER_BACKEND_MAX,
     GatewaySpec, GatewayTlsSpec, ImageSpec, MODEL_THREADS_MAX, MODELS_MAX, MeasuredSize,
     ModelChange, ModelSpec, ModelTable, NetworkSpec, OnnxPlace, Problem, ProfileFile,
-    ReconnectSpec, SchedulerSpec, TlsSpec, TokenSpec, TransportChoice, VerbsConfig, check_cluster,
-    check_cluster_on, check_text, load_cluster, model_file_problem, name_of_replaced, nearest_word,
-    pulled_file, read_change, read_model, replacement,
+    ReconnectSpec, SchedulerSpec, TensorRt, TlsSpec, TokenSpec, TransportChoice, VerbsConfig,
+    check_cluster, check_cluster_on, check_text, load_cluster, model_file_problem,
+    name_of_replaced, nearest_word, pulled_file, read_change, read_model, replacement,
 };
 pub use cluster_file::{
     BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,

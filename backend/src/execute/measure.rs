@@ -6,6 +6,7 @@ use baton_rdma::BatchBuffer;
 use baton_topo::ModelSpec;
 use baton_types::{ModelId, Nanos, Profile};
 
+use super::ladder::{interpolate, ladder, staircase};
 use super::{BatchEnd, BatchJob, Engine, EngineError, Outputs, StartBy};
 
 /// ℓ(b) of each variant of a model, the cheapest first; of a model without variants its own. Never empty.
@@ -24,8 +25,9 @@ const WARM_UPS: usize = 2;
 /// Executions per batch size; the median counts.
 const RUNS: usize = 5;
 
-/// ℓ(1) ..= ℓ(`batch_max`) of each variant of `spec`, the cheapest first, on zeros of the longest rows, as the engine reports it: measured at powers of two and
-/// at the largest batch, in between on straight lines, never falling. Call while the engine has no batch.
+/// ℓ(1) ..= ℓ(`batch_max`) of each variant of `spec`, the cheapest first, on zeros of the longest rows, as the engine reports
+/// it, never falling: measured at powers of two and at the largest batch, in between on straight lines. Of CUDA graphs each is
+/// measured, and smaller batches last as long as the graph that executes them. Call while the engine has no batch.
 ///
 /// # Errors
 /// The model does not execute, or there is no memory for its largest batch.
@@ -36,14 +38,17 @@ pub fn measure(engine: &mut dyn Engine, spec: &ModelSpec) -> Result<Profiles, En
 }
 
 fn measure_one(trial: &mut Trial<'_>, variant: u16, most: u32) -> Result<Profile, EngineError> {
+    let is_captured = trial.spec.is_captured();
+    let sizes = if is_captured { ladder(most) } else { powers(most).collect() };
     let mut points = Vec::new();
-    for batch in ladder(most) {
+    for batch in sizes {
         points.push((batch, median_latency(trial, variant, batch)?));
     }
-    Ok(Profile::from_table(&interpolate(&points)).expect("interpolate() makes monotone tables"))
+    let table = if is_captured { staircase(&points) } else { interpolate(&points) };
+    Ok(Profile::from_table(&table).expect("both make tables that never fall"))
 }
 
-fn ladder(batch_max: u32) -> impl Iterator<Item = u32> {
+fn powers(batch_max: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1), |&b| Some(b * 2))
         .take_while(move |&b| b < batch_max)
         .chain([batch_max])
@@ -124,42 +129,82 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The table through `points` (batch sizes ascending, from 1), raised where it would fall or be 0.
-pub(crate) fn interpolate(points: &[(u32, Nanos)]) -> Vec<Nanos> {
-    let mut table: Vec<Nanos> = Vec::new();
-    for &(batch, latency) in points {
-        let floor = table.last().copied().unwrap_or(Nanos(1));
-        let latency = latency.max(floor);
-        let from = table.len() as u64;
-        let steps = u64::from(batch) - from;
-        let rise = if from == 0 { Nanos::ZERO } else { latency - floor };
-        let start = if from == 0 { latency } else { floor };
-        table.extend((1..=steps).map(|i| start + Nanos(rise.0 * i / steps)));
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use baton_topo::Clock;
 
     use super::*;
-    use crate::execute::{Blocking, Emulated};
-    use crate::test_models::emulated;
+    use crate::execute::{BatchBack, Blocking, Emulated, LooseModel};
+    use crate::test_models::{captured, emulated, uncaptured};
 
-    #[test]
-    fn the_ladder_ends_at_the_largest_batch() {
-        assert_eq!(ladder(1).collect::<Vec<_>>(), [1]);
-        assert_eq!(ladder(8).collect::<Vec<_>>(), [1, 2, 4, 8]);
-        assert_eq!(ladder(11).collect::<Vec<_>>(), [1, 2, 4, 8, 11]);
+    /// Executes each batch in as many nanoseconds as the square of its rows, and notes how many these are.
+    #[derive(Default)]
+    struct Squares {
+        prepared: Option<BatchJob>,
+        is_submitted: bool,
+        sizes: Vec<u32>,
+    }
+
+    impl Engine for Squares {
+        fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+            0
+        }
+        fn load(&mut self, _: &ModelSpec) -> Result<(), EngineError> {
+            Ok(())
+        }
+        fn unload(&mut self, _: ModelId) {}
+        fn take(&mut self, _: ModelId) -> Option<LooseModel> {
+            None
+        }
+        fn put(&mut self, _: ModelId, _: LooseModel) {}
+        fn prepare(&mut self, batch: BatchJob) {
+            self.prepared = Some(batch);
+        }
+        fn submit(&mut self, _: usize) {
+            self.is_submitted = true;
+        }
+        fn withdraw(&mut self, _: usize) {}
+        fn poll(&mut self) -> Option<BatchBack> {
+            let job = self.prepared.take_if(|_| std::mem::take(&mut self.is_submitted))?;
+            let (variant, rows) = (job.start_by.planned(), job.lens.len() as u32);
+            self.sizes.push(rows);
+            let (started, finished) = (Nanos(1), Nanos(1 + u64::from(rows * rows)));
+            Some(job.end(BatchEnd::Executed { variant, started, finished, result: Ok(()) }))
+        }
+        fn is_busy(&self) -> bool {
+            self.is_submitted
+        }
+    }
+
+    /// The sizes that are executed, and ℓ(b) in nanoseconds.
+    fn measured(spec: ModelSpec) -> (Vec<u32>, Vec<u64>) {
+        let flat = Profile::linear(Nanos::ZERO, Nanos(1), 22).unwrap();
+        let (mut engine, spec) = (Squares::default(), ModelSpec { profile: flat, ..spec });
+        let [profile] = measure(&mut engine, &spec).unwrap().try_into().unwrap();
+        let mut sizes = engine.sizes;
+        sizes.dedup();
+        (sizes, profile.table().iter().map(|latency| latency.0).collect())
     }
 
     #[test]
-    fn tables_run_straight_between_measurements_and_never_fall() {
-        let points = [(1, Nanos(10)), (2, Nanos(8)), (4, Nanos(30)), (5, Nanos(29))];
-        let table: Vec<u64> = interpolate(&points).iter().map(|latency| latency.0).collect();
-        assert_eq!(table, [10, 10, 20, 30, 30]);
-        assert!(Profile::from_table(&interpolate(&[(1, Nanos::ZERO)])).is_ok());
+    fn of_graphs_each_is_measured_and_batches_between_last_as_long_as_the_next_larger_one() {
+        let (sizes, table) = measured(captured(0));
+        assert_eq!(sizes, ladder(22));
+        assert_eq!(table[14..], [225, 256, 400, 400, 400, 400, 484, 484]);
+    }
+
+    #[test]
+    fn without_graphs_powers_of_two_are_measured_and_straight_lines_are_between_them() {
+        let (sizes, table) = measured(uncaptured(0));
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 22]);
+        assert_eq!(table[14..], [232, 256, 294, 332, 370, 408, 446, 484]);
+    }
+
+    #[test]
+    fn the_powers_end_at_the_largest_batch() {
+        assert_eq!(powers(1).collect::<Vec<_>>(), [1]);
+        assert_eq!(powers(8).collect::<Vec<_>>(), [1, 2, 4, 8]);
+        assert_eq!(powers(11).collect::<Vec<_>>(), [1, 2, 4, 8, 11]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod delay;
 mod emulated;
 mod engines;
 mod executor;
+mod ladder;
 mod measure;
 mod memory;
 mod onnx;
@@ -34,10 +35,10 @@ pub use engines::{Engines, LooseModel};
 pub use executor::{
     BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, ModelJob, SUBMITTED_MAX,
 };
-pub(crate) use measure::interpolate;
+pub(crate) use ladder::{interpolate, ladder, staircase, step};
 pub use measure::{Measured, Profiles, Trial, measure};
 pub use memory::{BatchMemory, HostMemory};
-pub use onnx::Onnx;
+pub use onnx::{Graphs, Onnx};
 pub use rows::{Inputs, Outputs};
 pub use start_by::StartBy;
 pub use store::HostStore;

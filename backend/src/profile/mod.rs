@@ -16,7 +16,9 @@ use baton_cuda::{Library, OpenError};
 use baton_topo::{Clock, Device, EngineSpec, ModelSpec};
 use baton_types::Nanos;
 
-use crate::execute::{Blocking, Cuda, Engine, EngineError, Engines, HostStore, OpenLibrary, Trial};
+use crate::execute::{
+    Blocking, Cuda, Engine, EngineError, Engines, HostStore, OpenLibrary, Trial, ladder,
+};
 
 pub use report::ProfileReport;
 pub use runs::Runs;
@@ -155,7 +157,7 @@ impl Bench<'_> {
         model: &ModelSpec,
         mut on_size: impl FnMut(Progress),
     ) -> Result<Vec<Vec<Runs>>, ProfileError> {
-        let ladder = sizes(model.profile.batch_max());
+        let ladder = ladder(model.profile.batch_max());
         let sizes = ladder.len() * usize::from(variants);
         let (mut all, mut done) = (Vec::new(), 0);
         for variant in 0..variants {
@@ -225,6 +227,10 @@ fn engine_on(
         (EngineSpec::Cuda, Device::Cuda(number)) => {
             Ok(Box::new(Cuda::new(open, clock, number, true)))
         }
+        (EngineSpec::Onnx { .. }, Device::Cuda(number)) if model.is_captured() => {
+            let engine = Cuda::of_slot(open, clock, (0, number), HostStore::default());
+            Ok(Box::new(engine.spinning(true)))
+        }
         (EngineSpec::Cuda, Device::Cpu) => Err(refused("name a GPU: --device cuda:0")),
         (EngineSpec::Emulated { .. }, Device::Cuda(_)) => {
             Err(refused("leave --device out: an emulated model lasts what its profile says"))
@@ -255,18 +261,6 @@ fn processor() -> String {
     line.map_or("unknown", |name| name.trim_start_matches([' ', '\t', ':'])).to_owned()
 }
 
-/// The sizes that are measured: each up to 16, then every fourth, eighth, and 32nd, and the largest.
-fn sizes(batch_max: u32) -> Vec<u32> {
-    let step = |batch: u32| match batch {
-        0..16 => 1,
-        16..32 => 4,
-        32..128 => 8,
-        128.. => 32,
-    };
-    let sizes = std::iter::successors(Some(1), |&batch| Some(batch + step(batch)));
-    sizes.take_while(|&batch| batch < batch_max).chain([batch_max]).collect()
-}
-
 /// The driver of this host, for [`profile`].
 ///
 /// # Errors
@@ -282,16 +276,6 @@ mod tests {
 
     static GO_ON: AtomicBool = AtomicBool::new(false);
     const QUICK: RunLimits = RunLimits { runs: 5, per_size: Nanos::from_millis(1) };
-
-    #[test]
-    fn sizes_are_all_small_ones_and_the_largest() {
-        assert_eq!(sizes(1), [1]);
-        assert_eq!(sizes(3), [1, 2, 3]);
-        assert_eq!(sizes(17)[14..], [15, 16, 17]);
-        assert_eq!(sizes(45)[15..], [16, 20, 24, 28, 32, 40, 45]);
-        assert!(sizes(1024).len() < 64 && sizes(1024).ends_with(&[992, 1024]));
-        assert!((1..=1024).all(|most| sizes(most).is_sorted_by(|one, other| one < other)));
-    }
 
     #[test]
     fn an_emulated_model_measures_no_faster_than_it_lasts() {

@@ -6,7 +6,7 @@ use baton_topo::{EngineSpec, MeasuredSize, ModelSpec, ProfileFile};
 use baton_types::Nanos;
 
 use super::Runs;
-use crate::execute::interpolate;
+use crate::execute::{interpolate, staircase};
 
 /// Characters of the longest bar.
 const BAR: f64 = 24.0;
@@ -38,7 +38,7 @@ impl ProfileReport {
             alpha_ms,
             beta_ms,
             fit_error: measured.iter().map(error).fold(0.0, f64::max),
-            latency_ms: latency_ms(runs),
+            latency_ms: latency_ms(runs, model.is_captured()),
             measured,
         };
         let remarks = remarks(runs, &file);
@@ -46,10 +46,11 @@ impl ProfileReport {
     }
 }
 
-/// ℓ(1), ℓ(2), …: medians, between measured sizes on straight lines, never falling.
-pub(super) fn latency_ms(runs: &[Runs]) -> Vec<f64> {
+/// ℓ(1), ℓ(2), …: medians, never falling; between measured sizes on straight lines, of CUDA graphs as the next larger one.
+pub(super) fn latency_ms(runs: &[Runs], is_captured: bool) -> Vec<f64> {
     let points: Vec<(u32, Nanos)> = runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
-    interpolate(&points).iter().map(|latency| latency.as_millis_f64()).collect()
+    let table = if is_captured { staircase(&points) } else { interpolate(&points) };
+    table.iter().map(|latency| latency.as_millis_f64()).collect()
 }
 
 fn file_bytes(engine: &EngineSpec) -> u64 {
@@ -185,6 +186,7 @@ mod tests {
         ];
         let report = ProfileReport::new(&emulated("toy", 0, 4, 4), "cpu".into(), true, &runs);
         assert_eq!(report.file.latency_ms, [4.0, 4.0, 5.0, 6.0]);
+        assert_eq!(latency_ms(&runs, true), [4.0, 4.0, 6.0, 6.0], "the graph of 4 executes 3");
         let text = report.to_string();
         for said in ["toy, engine emulated", "FAKE GPU", "b = 4", "1.50 times", "batches of 2"] {
             assert!(text.contains(said), "{said}: {text}");

@@ -86,7 +86,7 @@ pub fn profile_variants(
     let variant = |(spec, runs): (&VariantSpec, &Vec<Runs>)| MeasuredVariant {
         name: spec.name.clone(),
         accuracy: per_cent(spec.accuracy),
-        latency_ms: latency_ms(runs),
+        latency_ms: latency_ms(runs, model.is_captured()),
         measured: runs.iter().map(Runs::measured).collect(),
     };
     let variants = model.variants.iter().zip(&runs).map(variant).collect();

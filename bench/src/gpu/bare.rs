@@ -2,10 +2,12 @@
 
 use baton_core::Nanos;
 use baton_cuda::{
-    CHECKSUM, CudaError, DeviceBlock, Driver, Event, HostSource, Kernel, Lane, Stream, header,
+    CHECKSUM, CudaError, DeviceBlock, Driver, Event, HostSource, Kernel, Lane, Program, Stream,
+    header,
 };
 
-use super::{GpuBenchError, ROW_BYTES, Rig};
+use super::subject::{Plan, Subject};
+use super::{GpuBenchError, Rig};
 
 /// Copies of a batch's rows, one after the other, whose median is the bare rate.
 const COPIES: u32 = 50;
@@ -25,27 +27,33 @@ pub(super) struct Bare {
 }
 
 /// What is executed, with its inputs on the device.
-struct Inputs {
+struct Inputs<'a, G> {
     stream: Stream,
+    /// `None`: the kernel. A graph has inputs of its own.
+    program: Option<&'a Program<G>>,
     kernel: Kernel,
     /// Rows, header and answers.
     blocks: [DeviceBlock; 3],
     rows: u32,
 }
 
-impl Inputs {
+impl<'a, G> Inputs<'a, G> {
     /// Brings the rows to the device, again and again; how long each copy took.
     fn bring<R: Rig>(
         rig: &mut R,
         driver: &mut R::Driver,
-        rows: u32,
-        time: Nanos,
-    ) -> Result<(Self, Vec<Nanos>), GpuBenchError> {
+        (rows, time): Plan,
+        subject: &Subject<'a, G>,
+    ) -> Result<(Self, Vec<Nanos>), GpuBenchError>
+    where
+        R::Driver: Driver<Graph = G>,
+    {
+        let row_bytes = subject.row_bytes;
         let (input, stream) = (driver.stream(Lane::In)?, driver.stream(Lane::Run)?);
         let kernel = driver.load(&CHECKSUM)?;
         let mut head = Vec::new();
-        header(time.0, ROW_BYTES, &vec![ROW_BYTES; rows as usize], &mut head);
-        let bytes = (rows * ROW_BYTES) as usize;
+        header(time.0, row_bytes, &vec![row_bytes; rows as usize], &mut head);
+        let bytes = (rows * row_bytes) as usize;
         let (on_device, host) = (driver.allocate(bytes)?, driver.allocate_host(bytes)?);
         let (head_there, head_here) =
             (driver.allocate(head.len())?, driver.allocate_host(head.len())?);
@@ -62,12 +70,20 @@ impl Inputs {
         }
         driver.wait(stream, span[1])?;
         let blocks = [on_device, head_there, driver.allocate(8 * rows as usize)?];
-        Ok((Self { stream, kernel, blocks, rows }, copies))
+        let program = subject.program(rows);
+        Ok((Self { stream, program, kernel, blocks, rows }, copies))
     }
 
-    fn launch(&self, driver: &mut impl Driver, [start, end]: [Event; 2]) -> Result<(), CudaError> {
+    fn launch(
+        &self,
+        driver: &mut impl Driver<Graph = G>,
+        [start, end]: [Event; 2],
+    ) -> Result<(), CudaError> {
         driver.record(start, self.stream)?;
-        driver.launch(self.stream, self.kernel, self.rows, &self.blocks)?;
+        match self.program {
+            Some(program) => driver.launch_graph(self.stream, &program.graph)?,
+            None => driver.launch(self.stream, self.kernel, self.rows, &self.blocks)?,
+        }
         driver.record(end, self.stream)
     }
 }
@@ -76,11 +92,11 @@ impl Inputs {
 pub(super) fn run<R: Rig>(
     rig: &mut R,
     batches: u32,
-    rows: u32,
-    time: Nanos,
+    plan: Plan,
+    subject: &Subject<'_, <R::Driver as Driver>::Graph>,
 ) -> Result<Bare, GpuBenchError> {
     let mut driver = rig.driver()?;
-    let (inputs, copies) = Inputs::bring(rig, &mut driver, rows, time)?;
+    let (inputs, copies) = Inputs::bring(rig, &mut driver, plan, subject)?;
     let mut spans = Vec::new();
     for _ in 0..UNDER_WAY {
         spans.push([driver.event()?, driver.event()?]);

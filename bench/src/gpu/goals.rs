@@ -2,8 +2,8 @@
 
 use baton_core::Nanos;
 
+use super::Turns;
 use super::report::{Bound, Figures, Goal};
-use super::{ROW_BYTES, ROWS, Turns};
 
 /// Gaps between executions while the queue is not empty, µs.
 const GAP_P50_US: f64 = 10.0;
@@ -29,7 +29,7 @@ pub(super) fn full_load(turns: &Turns, latency_ms: f64, bound: f64) -> Goal {
         .collect();
     let ratios = rates.iter().map(|(ours, bare)| ours / bare).collect();
     let mean = |of: fn(&(f64, f64)) -> f64| rates.iter().map(of).sum::<f64>() / rates.len() as f64;
-    goal("full_load", latency_ms, median(ratios), Bound::AtLeast(bound))
+    goal("full_load", (turns.rows, latency_ms), median(ratios), Bound::AtLeast(bound))
         .with("batches_per_s", mean(|rates| rates.0))
         .with("bare_batches_per_s", mean(|rates| rates.1))
 }
@@ -47,10 +47,10 @@ pub(super) fn of_the_device(turns: &Turns, latency_ms: f64, figures: Figures) ->
     let copies = median(times().map(|times| micros(times.copy_in)).collect());
     let bare_copies =
         median(turns.bare.iter().flat_map(|bare| &bare.copies).map(|&time| micros(time)).collect());
-    let gb_per_s = |us: f64| f64::from(ROWS * ROW_BYTES) / us / 1e3;
+    let gb_per_s = |us: f64| f64::from(turns.rows * turns.row_bytes) / us / 1e3;
     let most =
         |of: fn(&super::Loaded) -> u64| turns.loaded.iter().map(of).max().unwrap_or(0) as f64;
-    let goal = |name, value, bound| goal(name, latency_ms, value, bound);
+    let goal = |name, value, bound| goal(name, (turns.rows, latency_ms), value, bound);
     let mut goals = vec![
         goal("gap_p50_us", quantile(gaps.clone(), 0.5), Bound::AtMost(GAP_P50_US)),
         goal("gap_p99_us", quantile(gaps, 0.99), Bound::AtMost(GAP_P99_US)),
@@ -78,8 +78,8 @@ fn of_a_clock(turns: &Turns, latency_ms: f64) -> Vec<Goal> {
     let total = |of: fn(&super::Loaded) -> f64| turns.loaded.iter().map(of).sum::<f64>();
     let batches = total(|loaded| f64::from(loaded.batches));
     let cpu_us = total(|loaded| micros(loaded.cpu)) / batches;
-    let cpu_bound = CPU_US.0 + CPU_US.1 * f64::from(ROWS);
-    let goal = |name, value, bound| goal(name, latency_ms, value, bound);
+    let cpu_bound = CPU_US.0 + CPU_US.1 * f64::from(turns.rows);
+    let goal = |name, value, bound| goal(name, (turns.rows, latency_ms), value, bound);
     vec![
         goal("execution_p9999_over_p50", ours, Bound::AtMost(TAIL)).with("batches", batches),
         goal("execution_tail_over_bare", ours / bare, Bound::AtMost(TAIL_OVER_BARE))
@@ -90,28 +90,25 @@ fn of_a_clock(turns: &Turns, latency_ms: f64) -> Vec<Goal> {
 
 pub(super) fn one_row(took: Vec<Nanos>, time: Nanos) -> Goal {
     let added = median(took.into_iter().map(|took| micros(took) - micros(time)).collect());
-    let mut goal = goal("one_row_added_us", time.as_millis_f64(), added, Bound::AtMost(ONE_ROW_US));
-    goal.rows = 1;
-    goal
+    goal("one_row_added_us", (1, time.as_millis_f64()), added, Bound::AtMost(ONE_ROW_US))
 }
 
 pub(super) fn prediction(errors: Vec<f64>) -> Goal {
     let batches = errors.len() as f64;
-    let mut goal =
-        goal("prediction_error_p99", 0.0, quantile(errors, 0.99), Bound::AtMost(PREDICTION));
-    goal.rows = 0;
-    goal.with("batches", batches)
+    let value = quantile(errors, 0.99);
+    goal("prediction_error_p99", (0, 0.0), value, Bound::AtMost(PREDICTION))
+        .with("batches", batches)
 }
 
-fn goal(goal: &'static str, latency_ms: f64, value: f64, bound: Bound) -> Goal {
-    Goal { goal, latency_ms, rows: ROWS, value, bound, beside: Vec::new() }
+fn goal(goal: &'static str, (rows, latency_ms): (u32, f64), value: f64, bound: Bound) -> Goal {
+    Goal { goal, latency_ms, rows, value, bound, beside: Vec::new() }
 }
 
-fn micros(time: Nanos) -> f64 {
+pub(super) fn micros(time: Nanos) -> f64 {
     time.0 as f64 / 1e3
 }
 
-fn median(values: Vec<f64>) -> f64 {
+pub(super) fn median(values: Vec<f64>) -> f64 {
     quantile(values, 0.5)
 }
 

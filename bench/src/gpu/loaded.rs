@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use baton_core::Nanos;
-use baton_cuda::{Driver, End, HostBlock, HostSource, Job, Pipeline, Room, Times};
+use baton_cuda::{Driver, End, HostBlock, HostSource, Job, Pipeline, Program, Times, Work};
 
-use super::{GpuBenchError, ROW_BYTES, ROWS, Rig};
+use super::subject::{Plan, Subject, work};
+use super::{GpuBenchError, Rig};
 use crate::machine::thread_time;
 
 /// Batch slots of a GPU slot.
@@ -32,19 +33,24 @@ pub(super) struct Loaded {
     pub(super) memory_taken: u64,
 }
 
-struct Batch {
+struct Batch<'a, G> {
+    program: Option<&'a Program<G>>,
     rows: HostBlock,
+    stride: u32,
     lens: Vec<u32>,
     given_at: Nanos,
-    answers: Vec<[u8; 8]>,
+    answers: Vec<u8>,
 }
 
-impl Job for Batch {
+impl<G> Job<G> for Batch<'_, G> {
+    fn work(&self) -> Work<'_, G> {
+        work(self.program)
+    }
     fn rows(&self) -> HostSource {
         HostSource::Block(self.rows)
     }
     fn stride(&self) -> u32 {
-        ROW_BYTES
+        self.stride
     }
     fn lens(&self) -> &[u32] {
         &self.lens
@@ -52,29 +58,34 @@ impl Job for Batch {
     fn start_by(&self) -> Nanos {
         Nanos::MAX
     }
-    fn answer(&mut self, _: u32, answer: [u8; 8]) {
-        self.answers.push(answer);
+    fn take(&mut self, answers: &[u8]) {
+        self.answers.extend_from_slice(answers);
     }
 }
+
+/// Of a rig's device.
+type GraphOf<R> = <<R as Rig>::Driver as Driver>::Graph;
 
 /// Executes batches of this number of rows, each as long as planned, as fast as they go through `slots` batch slots.
 pub(super) fn run<R: Rig>(
     rig: &mut R,
     slots: usize,
-    plan: impl Iterator<Item = (u32, Nanos)>,
+    plan: impl Iterator<Item = Plan>,
+    subject: &mut Subject<'_, GraphOf<R>>,
 ) -> Result<Loaded, GpuBenchError> {
-    let mut pipeline: Pipeline<R::Driver, Batch> = Pipeline::new(rig.driver()?, slots)?;
-    pipeline.reserve(Room { row_bytes: (ROWS * ROW_BYTES) as usize, rows: ROWS })?;
+    let mut pipeline: Pipeline<R::Driver, Batch<'_, GraphOf<R>>> =
+        Pipeline::new(rig.driver()?, slots)?;
+    pipeline.reserve(subject.room())?;
     let mut free = Vec::new();
     for slot in 0..slots {
-        let rows = pipeline.driver_mut().allocate_host((ROWS * ROW_BYTES) as usize)?;
+        let rows = pipeline.driver_mut().allocate_host(subject.room().row_bytes)?;
         pipeline.driver_mut().write(rows, &[0; 16]);
         free.push((slot, rows));
     }
     let memory = pipeline.driver_mut().free_bytes()?;
     let allocations = pipeline.driver().allocations();
-    let (prepared, submitted, right) = (VecDeque::new(), 0, rig.answer());
-    let mut turn = Turn { rig, pipeline, free, prepared, submitted, right };
+    let (prepared, submitted) = (VecDeque::new(), 0);
+    let mut turn = Turn { rig, pipeline, free, prepared, submitted, subject };
     let (started, mut plan) = (turn.rig.now(), plan.peekable());
     let mut loaded = Loaded {
         batches: 0,
@@ -102,27 +113,27 @@ pub(super) fn run<R: Rig>(
     Ok(loaded)
 }
 
-struct Turn<'a, R: Rig> {
+struct Turn<'a, 'p, R: Rig> {
     rig: &'a mut R,
-    pipeline: Pipeline<R::Driver, Batch>,
+    pipeline: Pipeline<R::Driver, Batch<'p, GraphOf<R>>>,
     free: Vec<(usize, HostBlock)>,
     prepared: VecDeque<usize>,
     submitted: usize,
-    /// The answer to each row.
-    right: [u8; 8],
+    subject: &'a mut Subject<'p, GraphOf<R>>,
 }
 
-impl<R: Rig> Turn<'_, R> {
+impl<R: Rig> Turn<'_, '_, R> {
     /// Whatever may be prepared and submitted.
-    fn give(&mut self, plan: &mut impl Iterator<Item = (u32, Nanos)>) {
+    fn give(&mut self, plan: &mut impl Iterator<Item = Plan>) {
         while let Some(&(slot, rows)) = self.free.last()
             && let Some((size, time)) = plan.next()
         {
             self.free.pop();
-            let (lens, answers) =
-                (vec![ROW_BYTES; size as usize], Vec::with_capacity(size as usize));
-            let given_at = self.rig.now();
-            self.pipeline.prepare(slot, Batch { rows, lens, given_at, answers }, time);
+            let (stride, program) = (self.subject.row_bytes, self.subject.program(size));
+            let answers = Vec::with_capacity(size as usize * self.subject.answer_bytes);
+            let (lens, given_at) = (vec![stride; size as usize], self.rig.now());
+            let batch = Batch { program, rows, stride, lens, given_at, answers };
+            self.pipeline.prepare(slot, batch, time);
             self.prepared.push_back(slot);
         }
         while self.submitted < SUBMITTED_MAX
@@ -145,9 +156,9 @@ impl<R: Rig> Turn<'_, R> {
             return Err(GpuBenchError::Batch { rows, problem: format!("{:?}", back.end) });
         };
         let answers = &back.job.answers;
-        if answers.len() != rows as usize || answers.iter().any(|answer| *answer != self.right) {
-            let problem =
-                format!("its answers are {answers:02x?}, and {:02x?} each is right", self.right);
+        if !self.subject.is_right(rows, answers) {
+            let right = self.subject.right.as_deref().unwrap_or_default();
+            let problem = format!("its answers are {answers:02x?}, and {right:02x?} each is right");
             return Err(GpuBenchError::Batch { rows, problem });
         }
         loaded.batches += 1;

@@ -7,18 +7,22 @@
 mod bare;
 mod goals;
 mod loaded;
+mod model;
 mod report;
 mod rig;
+mod subject;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_core::{BatchShape, ExecutionModel, Nanos, Profile};
-use baton_cuda::{CudaError, OpenError};
+use baton_cuda::{CudaError, Driver, OpenError};
 
 use bare::Bare;
 use loaded::Loaded;
+pub use model::{GpuModel, run_model};
 pub use report::{Figures, Goal, GpuReport};
 pub use rig::{LibraryRig, Rig, SimRig};
+use subject::{Plan, Subject};
 
 /// Bytes of a row: 224 × 224 RGB.
 const ROW_BYTES: u32 = 150_528;
@@ -70,26 +74,34 @@ pub fn run<R: Rig>(
     stop: &AtomicBool,
     mut note: impl FnMut(&str),
 ) -> Result<GpuReport, GpuBenchError> {
-    let mut report = GpuReport::new(rig.device(), rig.figures());
+    let mut report = GpuReport::new(rig.device(), rig.figures(), "cuda");
+    let mut kernel = Subject::kernel(rig.answer());
     for (at, (latency_ms, bound)) in FULL_LOAD.into_iter().enumerate() {
         note(&format!("full load, batches of {ROWS} that last {latency_ms} ms"));
-        let turns = Turns::take(rig, bench, Nanos::from_millis_f64(latency_ms), stop)?;
+        let plan = (ROWS, Nanos::from_millis_f64(latency_ms));
+        let turns = Turns::take(rig, bench, plan, &mut kernel, stop)?;
         report.goals.push(goals::full_load(&turns, latency_ms, bound));
         if at == 0 {
             report.goals.extend(goals::of_the_device(&turns, latency_ms, rig.figures()));
         }
     }
     note("one row on an idle device");
-    report.goals.push(one_row(rig)?);
+    let alone = Nanos::from_millis_f64(0.5);
+    report.goals.push(one_row(rig, alone, &mut kernel)?);
     if rig.figures() != Figures::Virtual {
         note("batches of all sizes, beside what is predicted");
-        report.goals.push(prediction(rig, bench)?);
+        let (alpha, beta) = STAIRCASE_MS;
+        let [alpha, beta] = [alpha, beta].map(Nanos::from_millis_f64);
+        let profile = Profile::linear(alpha, beta, ROWS).expect("α and β rise with the batch");
+        report.goals.push(prediction(rig, bench, &profile, &mut kernel)?);
     }
     Ok(report)
 }
 
 /// Turns of the bare loop and of Baton at full load.
 struct Turns {
+    rows: u32,
+    row_bytes: u32,
     bare: Vec<Bare>,
     loaded: Vec<Loaded>,
 }
@@ -98,7 +110,8 @@ impl Turns {
     fn take<R: Rig>(
         rig: &mut R,
         bench: GpuBench,
-        time: Nanos,
+        plan: Plan,
+        subject: &mut Subject<'_, <R::Driver as Driver>::Graph>,
         stop: &AtomicBool,
     ) -> Result<Self, GpuBenchError> {
         let batches = (bench.batches / TURNS).max(2);
@@ -107,29 +120,35 @@ impl Turns {
             if stop.load(Ordering::Relaxed) {
                 return Err(GpuBenchError::Stopped);
             }
-            bare.push(bare::run(rig, batches, ROWS, time)?);
-            let plan = std::iter::repeat_n((ROWS, time), batches as usize);
-            loaded.push(loaded::run(rig, loaded::SLOTS, plan)?);
+            bare.push(bare::run(rig, batches, plan, subject)?);
+            let plan = std::iter::repeat_n(plan, batches as usize);
+            loaded.push(loaded::run(rig, loaded::SLOTS, plan, subject)?);
         }
-        Ok(Self { bare, loaded })
+        Ok(Self { rows: plan.0, row_bytes: subject.row_bytes, bare, loaded })
     }
 }
 
 /// Batches of one row, each when the one before is back: the median from the copy's beginning to the answer.
-fn one_row<R: Rig>(rig: &mut R) -> Result<Goal, GpuBenchError> {
-    let time = Nanos::from_millis_f64(0.5);
-    let alone = loaded::run(rig, 1, std::iter::repeat_n((1, time), 200))?;
+fn one_row<R: Rig>(
+    rig: &mut R,
+    time: Nanos,
+    subject: &mut Subject<'_, <R::Driver as Driver>::Graph>,
+) -> Result<Goal, GpuBenchError> {
+    let alone = loaded::run(rig, 1, std::iter::repeat_n((1, time), 200), subject)?;
     Ok(goals::one_row(alone.latencies, time))
 }
 
 /// Mixed sizes: the first half teaches the scheduler's execution model, the second is compared with it.
-fn prediction<R: Rig>(rig: &mut R, bench: GpuBench) -> Result<Goal, GpuBenchError> {
-    let (alpha, beta) = STAIRCASE_MS;
-    let [alpha, beta] = [alpha, beta].map(Nanos::from_millis_f64);
-    let profile = Profile::linear(alpha, beta, ROWS).expect("α and β rise with the batch");
-    let sizes = (0..bench.batches).map(|batch| 1 + batch * 7 % ROWS);
+fn prediction<R: Rig>(
+    rig: &mut R,
+    bench: GpuBench,
+    profile: &Profile,
+    subject: &mut Subject<'_, <R::Driver as Driver>::Graph>,
+) -> Result<Goal, GpuBenchError> {
+    let most = subject.rows;
+    let sizes = (0..bench.batches).map(|batch| 1 + batch * 7 % most);
     let plan = sizes.map(|rows| (rows, profile.latency(rows)));
-    let loaded = loaded::run(rig, loaded::SLOTS, plan)?;
+    let loaded = loaded::run(rig, loaded::SLOTS, plan, subject)?;
     let mut model = ExecutionModel::new(profile.clone(), Nanos::from_millis(50));
     let errors = loaded.times.iter().map(|(rows, times)| {
         let planned = model.observe(BatchShape::of(*rows), times.execution);

@@ -65,13 +65,15 @@ pub struct GpuReport {
     pub device: String,
     /// What its times are worth.
     pub figures: Figures,
+    /// What executes: `cuda`, Baton's kernel, or `onnx`, the graphs of a model.
+    pub engine: &'static str,
     /// In the order in which they were measured.
     pub goals: Vec<Goal>,
 }
 
 impl GpuReport {
-    pub(super) fn new(device: String, figures: Figures) -> Self {
-        Self { device, figures, goals: Vec::new() }
+    pub(super) fn new(device: String, figures: Figures, engine: &'static str) -> Self {
+        Self { device, figures, engine, goals: Vec::new() }
     }
 
     /// Whether every goal is met that this device can show. The fake one shows that everything works.
@@ -95,7 +97,7 @@ impl GpuReport {
         let mut line = Map::new();
         let mut put = |key: &str, value: Value| drop(line.insert(key.to_owned(), value));
         put("goal", goal.goal.into());
-        put("engine", "cuda".into());
+        put("engine", self.engine.into());
         put("device", self.device.clone().into());
         put("figures", json!(self.figures));
         put("latency_ms", goal.latency_ms.into());
@@ -116,7 +118,7 @@ impl fmt::Display for GpuReport {
             Figures::Fake => " (FAKE GPU: times mean nothing)",
             Figures::Virtual => " (virtual time)",
         };
-        writeln!(f, "engine cuda on {}{worth}", self.device)?;
+        writeln!(f, "engine {} on {}{worth}", self.engine, self.device)?;
         for goal in &self.goals {
             let (sign, bound) = match goal.bound {
                 Bound::AtLeast(bound) => ("≥", bound),

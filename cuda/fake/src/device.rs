@@ -17,15 +17,38 @@ pub(crate) const ILLEGAL_ADDRESS: i32 = 700;
 /// An operation of a stream.
 #[derive(Clone, Copy)]
 pub(crate) enum Op {
-    Copy { to: usize, from: usize, bytes: usize },
-    Checksum { rows: usize, header: usize, answers: usize, blocks: u32 },
-    Record { event: usize, nth: u64 },
-    Wait { event: usize, nth: u64 },
+    Copy {
+        to: usize,
+        from: usize,
+        bytes: usize,
+    },
+    /// From one place of the device to another, whose users the stream orders.
+    Within {
+        to: usize,
+        from: usize,
+        bytes: usize,
+    },
+    Checksum {
+        rows: usize,
+        header: usize,
+        answers: usize,
+        blocks: u32,
+    },
+    Record {
+        event: usize,
+        nth: u64,
+    },
+    Wait {
+        event: usize,
+        nth: u64,
+    },
 }
 
 #[derive(Default)]
 struct Stream {
     ops: VecDeque<Op>,
+    /// What is put into it meanwhile becomes a graph.
+    captured: Option<Vec<Op>>,
     /// When the kernel at its head ends.
     until: Option<Instant>,
 }
@@ -43,6 +66,7 @@ pub(crate) struct World {
     handles: usize,
     streams: BTreeMap<usize, Stream>,
     events: BTreeMap<usize, Event>,
+    graphs: BTreeMap<usize, Vec<Op>>,
     /// By address.
     pub(crate) device: BTreeMap<usize, Vec<u8>>,
     pub(crate) host: BTreeMap<usize, Box<[u8]>>,
@@ -109,6 +133,7 @@ pub(crate) fn world() -> Locked {
             handles: 0x1000,
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
+            graphs: BTreeMap::new(),
             device: BTreeMap::new(),
             host: BTreeMap::new(),
             registered: BTreeMap::new(),
@@ -191,6 +216,10 @@ impl World {
         }
         match self.streams.get_mut(&stream) {
             Some(_) if self.lost => self.lost_code(),
+            Some(Stream { captured: Some(captured), .. }) => {
+                captured.push(op);
+                OK
+            }
             Some(stream) => {
                 op.poison();
                 stream.ops.push_back(op);
@@ -198,6 +227,38 @@ impl World {
             }
             None => INVALID_HANDLE,
         }
+    }
+
+    pub(crate) fn begin_capture(&mut self, stream: usize) -> i32 {
+        let Some(stream) = self.streams.get_mut(&stream) else { return INVALID_HANDLE };
+        stream.captured = Some(Vec::new());
+        OK
+    }
+
+    /// The graph's handle.
+    pub(crate) fn end_capture(&mut self, stream: usize) -> Option<usize> {
+        let ops = self.streams.get_mut(&stream)?.captured.take()?;
+        Some(self.add_graph(ops))
+    }
+
+    fn add_graph(&mut self, ops: Vec<Op>) -> usize {
+        let handle = self.handle();
+        self.graphs.insert(handle, ops);
+        handle
+    }
+
+    pub(crate) fn instantiate(&mut self, graph: usize) -> Option<usize> {
+        let ops = self.graphs.get(&graph)?.clone();
+        Some(self.add_graph(ops))
+    }
+
+    pub(crate) fn drop_graph(&mut self, graph: usize) -> bool {
+        self.graphs.remove(&graph).is_some()
+    }
+
+    pub(crate) fn launch_graph(&mut self, graph: usize, stream: usize) -> i32 {
+        let Some(ops) = self.graphs.get(&graph).cloned() else { return INVALID_HANDLE };
+        ops.into_iter().map(|op| self.enqueue(stream, op)).find(|&code| code != OK).unwrap_or(OK)
     }
 
     /// What every call says once the device is lost.
@@ -289,7 +350,7 @@ impl Op {
         let (to, bytes) = match self {
             Self::Copy { to, bytes, .. } => (to, bytes),
             Self::Checksum { answers, blocks, .. } => (answers, 8 * blocks as usize),
-            Self::Record { .. } | Self::Wait { .. } => return,
+            Self::Within { .. } | Self::Record { .. } | Self::Wait { .. } => return,
         };
         // SAFETY: the caller of the CUDA function promises that this memory is there to be written.
         unsafe { std::ptr::write_bytes(to as *mut u8, 0xcd, bytes) };
@@ -305,7 +366,7 @@ impl Op {
 
     fn carry_out(self) {
         match self {
-            Self::Copy { to, from, bytes } => {
+            Self::Copy { to, from, bytes } | Self::Within { to, from, bytes } => {
                 // SAFETY: the caller of the copy promises both ranges until its event has ended.
                 unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
             }

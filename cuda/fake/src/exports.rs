@@ -11,7 +11,10 @@ use crate::device::{
 };
 
 const NAME: &CStr = c"Baton fake GPU";
-const KERNEL: &CStr = c"checksum_rows";
+/// The kernels, and what their handles are.
+const KERNELS: [(&CStr, usize); 2] = [(c"checksum_rows", CHECKSUM), (c"copy_rows", COPY)];
+const CHECKSUM: usize = 0x40;
+const COPY: usize = 0x50;
 
 /// Of most hosts.
 const PAGE: usize = 4096;
@@ -59,6 +62,28 @@ fn known(is_known: bool) -> c_int {
 fn alive(code: c_int) -> c_int {
     let world = world();
     if world.lost { world.lost_code() } else { code }
+}
+
+/// Each side by its address and the distance of its rows.
+fn copy_rows(
+    to: (usize, usize),
+    from: (usize, usize),
+    bytes: usize,
+    rows: usize,
+    stream: usize,
+) -> c_int {
+    let mut world = world();
+    for row in 0..rows {
+        let (to, from) = (to.0 + row * to.1, from.0 + row * from.1);
+        if !world.is_device(to, bytes) || !world.is_device(from, bytes) {
+            return ILLEGAL_ADDRESS;
+        }
+        let code = world.enqueue(stream, Op::Within { to, from, bytes });
+        if code != OK {
+            return code;
+        }
+    }
+    OK
 }
 
 exports! {
@@ -177,21 +202,55 @@ exports! {
         if !world.is_device(from, bytes) || !world.is_page_locked(to, bytes) { return INVALID_VALUE }
         world.enqueue(stream, Op::Copy { to, from, bytes })
     }
+    fn cuMemcpyHtoD_v2(to: u64, from: usize, bytes: usize) {
+        if !world().is_device(to as usize, bytes) { return INVALID_VALUE }
+        // SAFETY: the caller promises the host's side, and that nothing uses the device's meanwhile.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        alive(OK)
+    }
+    fn cuMemcpyDtoH_v2(to: usize, from: u64, bytes: usize) {
+        if !world().is_device(from as usize, bytes) { return INVALID_VALUE }
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        alive(OK)
+    }
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) {
+        let (to, from, mut world) = (to as usize, from as usize, world());
+        if !world.is_device(to, bytes) || !world.is_device(from, bytes) { return INVALID_VALUE }
+        world.enqueue(stream, Op::Within { to, from, bytes })
+    }
+    fn cuStreamBeginCapture_v2(stream: usize, _mode: c_int) { world().begin_capture(stream) }
+    fn cuStreamEndCapture(stream: usize, graph: *mut usize) {
+        let captured = world().end_capture(stream);
+        captured.map_or(INVALID_HANDLE, |handle| put(graph, handle))
+    }
+    fn cuGraphInstantiateWithFlags(instance: *mut usize, graph: usize, _flags: u64) {
+        let made = world().instantiate(graph);
+        made.map_or(INVALID_HANDLE, |handle| put(instance, handle))
+    }
+    fn cuGraphLaunch(instance: usize, stream: usize) { world().launch_graph(instance, stream) }
+    fn cuGraphDestroy(graph: usize) { known(world().drop_graph(graph)) }
+    fn cuGraphExecDestroy(instance: usize) { known(world().drop_graph(instance)) }
     fn cuModuleLoadData(module: *mut usize, _image: *const c_void) { put(module, 0x30) }
     fn cuModuleUnload(_module: usize) { OK }
     fn cuModuleGetFunction(function: *mut usize, _module: usize, name: *const c_char) {
         // SAFETY: the caller gives a C string.
         let name = unsafe { CStr::from_ptr(name) };
-        if name == KERNEL { put(function, 0x40) } else { NOT_FOUND }
+        let found = KERNELS.iter().find(|(known, _)| *known == name);
+        found.map_or(NOT_FOUND, |&(_, handle)| put(function, handle))
     }
     fn cuTensorMapEncodeTiled() { NOT_SUPPORTED }
-    fn cuLaunchKernel(_function: usize, blocks: c_uint, _y: c_uint, _z: c_uint, _threads: c_uint, _ty: c_uint, _tz: c_uint, _shared: c_uint, stream: usize, arguments: *const *const usize, _extra: *const c_void) {
+    fn cuLaunchKernel(function: usize, blocks: c_uint, rows: c_uint, _z: c_uint, _threads: c_uint, _ty: c_uint, _tz: c_uint, _shared: c_uint, stream: usize, arguments: *const *const usize, _extra: *const c_void) {
         let argument = |index| {
-            // SAFETY: the caller gives a pointer to each of the kernel's three arguments.
+            // SAFETY: the caller gives a pointer to each of the kernel's arguments.
             let pointer = unsafe { *arguments.wrapping_add(index) };
-            // SAFETY: each of them is an address.
+            // SAFETY: each of them is a word.
             unsafe { *pointer }
         };
+        if function == COPY {
+            let (to, from, bytes) = ((argument(0), argument(1)), (argument(2), argument(3)), argument(4));
+            return copy_rows(to, from, bytes, rows as usize, stream);
+        }
         let (rows, header, answers) = (argument(0), argument(1), argument(2));
         world().enqueue(stream, Op::Checksum { rows, header, answers, blocks })
     }

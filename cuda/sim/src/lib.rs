@@ -16,8 +16,8 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use baton_cuda::{
-    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, KernelSource, Lane,
-    Stream,
+    CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel,
+    KernelSource, Lane, RowsAt, Stream,
 };
 use baton_types::Nanos;
 
@@ -29,12 +29,38 @@ pub use world::{Execution, World};
 pub const COPY_FIXED_NS: u64 = 7_000;
 /// 25 GB/s.
 pub const BYTES_PER_NS: u64 = 25;
+/// A copy from one place of the device to another.
+pub const DEVICE_COPY_NS: u64 = 3_000;
 /// From one kernel to the next.
 pub const LAUNCH_NS: u64 = 1_000;
 /// `CUDA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: i32 = 1;
 /// Memory of the device, bytes.
 const MEMORY_BYTES: u64 = 80 << 30;
+
+/// A copy of rows from one place of the device to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowCopy {
+    /// Where to.
+    pub to: RowsAt,
+    /// Where from.
+    pub from: RowsAt,
+    /// Of each row.
+    pub bytes: usize,
+    /// How many.
+    pub rows: u32,
+}
+
+/// A graph: what it reads becomes what it writes.
+#[derive(Clone, Copy, Debug)]
+pub struct SimGraph {
+    /// Where it reads.
+    pub input: u64,
+    /// Where it writes.
+    pub output: u64,
+    /// How long it executes.
+    pub takes: Nanos,
+}
 
 /// The driver; the world that it works on is also its test's.
 #[derive(Clone, Default, Debug)]
@@ -64,6 +90,8 @@ impl SimDriver {
 }
 
 impl Driver for SimDriver {
+    type Graph = SimGraph;
+
     fn stream(&mut self, _: Lane) -> Result<Stream, CudaError> {
         self.call("stream", World::add_stream)
     }
@@ -141,6 +169,32 @@ impl Driver for SimDriver {
         let [rows, header, answers] = [rows, header, answers].map(|block| Place::Device(block.0));
         let action = Action::Execute { rows, header, answers, blocks };
         self.call("launch", |world| world.enqueue(stream, Op::new(action, LAUNCH_NS)))
+    }
+
+    fn copy_rows(
+        &mut self,
+        stream: Stream,
+        to: RowsAt,
+        from: RowsAt,
+        bytes: usize,
+        rows: u32,
+    ) -> Result<(), CudaError> {
+        let copy = RowCopy { to, from, bytes, rows };
+        let [to, from] = [to, from].map(|at| match at.memory {
+            DeviceMemory::Block(block) => Place::Device(block.0),
+            DeviceMemory::At(address) => Place::Foreign(address),
+        });
+        let op = Op::new(Action::Copy { to, from }, DEVICE_COPY_NS);
+        self.call("copy_rows", |world| {
+            world.row_copies.push(copy);
+            world.enqueue(stream, op);
+        })
+    }
+
+    fn launch_graph(&mut self, stream: Stream, graph: &SimGraph) -> Result<(), CudaError> {
+        let [from, to] = [graph.input, graph.output].map(Place::Foreign);
+        let op = Op::new(Action::Replay { to, from, takes_ns: graph.takes.0 }, LAUNCH_NS);
+        self.call("launch_graph", |world| world.enqueue(stream, op))
     }
 
     fn record(&mut self, event: Event, stream: Stream) -> Result<(), CudaError> {

@@ -29,6 +29,8 @@ pub enum Place {
     Device(u32),
     /// A block of the host that belongs to the driver.
     Host(u32),
+    /// Memory of the device that belongs to a graph, by its address.
+    Foreign(u64),
     /// A batch's rows, where READs land.
     Rows(usize),
 }

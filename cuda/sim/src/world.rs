@@ -5,23 +5,45 @@ use std::collections::VecDeque;
 use baton_cuda::{CudaError, Event, Stream};
 
 use super::memory::{Clock, Memory, Place};
-use super::{BYTES_PER_NS, COPY_FIXED_NS, error};
+use super::{BYTES_PER_NS, COPY_FIXED_NS, RowCopy, error};
 
 const HOST: usize = 0;
+/// Rows that a graph answers.
+const GRAPH_ROWS: usize = 64;
 
 /// What an operation of a stream does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    Copy { to: Place, from: Place },
-    Execute { rows: Place, header: Place, answers: Place, blocks: u32 },
-    Record { event: u32, nth: u64 },
-    Wait { event: u32, nth: u64 },
+    Copy {
+        to: Place,
+        from: Place,
+    },
+    Execute {
+        rows: Place,
+        header: Place,
+        answers: Place,
+        blocks: u32,
+    },
+    /// A graph, which lasts so long.
+    Replay {
+        to: Place,
+        from: Place,
+        takes_ns: u64,
+    },
+    Record {
+        event: u32,
+        nth: u64,
+    },
+    Wait {
+        event: u32,
+        nth: u64,
+    },
 }
 
 impl Action {
     fn uses(self, place: Place) -> bool {
         match self {
-            Self::Copy { to, from } => [to, from].contains(&place),
+            Self::Copy { to, from } | Self::Replay { to, from, .. } => [to, from].contains(&place),
             Self::Execute { rows, header, answers, .. } => [rows, header, answers].contains(&place),
             Self::Record { .. } | Self::Wait { .. } => false,
         }
@@ -88,6 +110,8 @@ pub struct World {
     lost: Option<i32>,
     /// Those that have ended, in that order.
     pub executions: Vec<Execution>,
+    /// Copies of rows that were called for, in that order.
+    pub row_copies: Vec<RowCopy>,
     /// Executions last this many hundredths longer than their batches say.
     pub slower_percent: u64,
     /// No execution ends from now on.
@@ -183,13 +207,23 @@ impl World {
     }
 
     pub(super) fn enqueue(&mut self, stream: Stream, mut op: Op) {
-        if let Action::Copy { to, .. } | Action::Execute { answers: to, .. } = op.action {
-            self.memory.poison(to);
+        if let Action::Copy { to, .. }
+        | Action::Replay { to, .. }
+        | Action::Execute { answers: to, .. } = op.action
+        {
+            self.poison(to);
         }
         self.host.tick(HOST);
         op.clock = self.host.clone();
         (op.enqueued_at, op.call) = (self.now, self.calls);
         self.streams[stream.0 as usize].ops.push_back(op);
+    }
+
+    /// Memory of graphs is written in its turn: what is under way reads it still.
+    fn poison(&mut self, place: Place) {
+        if !matches!(place, Place::Foreign(_)) {
+            self.memory.poison(place);
+        }
     }
 
     pub(super) fn record(&mut self, event: Event, stream: Stream) {
@@ -274,7 +308,11 @@ impl World {
                 let (ended, _) = self.events[event as usize].ends.get(nth as usize - 1)?;
                 Some((start.max(*ended), start.max(*ended)))
             }
-            Action::Execute { .. } if self.hangs => None,
+            Action::Execute { .. } | Action::Replay { .. } if self.hangs => None,
+            Action::Replay { takes_ns, .. } => {
+                let slower = takes_ns * self.slower_percent / 100;
+                Some((start, start + op.takes_ns + takes_ns + slower))
+            }
             Action::Execute { header, .. } => {
                 let header = self.peek(header);
                 let slower = header * self.slower_percent / 100;
@@ -312,6 +350,13 @@ impl World {
                 memory.read(header, actor, &clock, &call);
                 let tag = content.first_chunk::<8>().copied().unwrap_or([0xcd; 8]);
                 memory.write(answers, tag.repeat(blocks as usize), by, &call);
+                let launched_at = op.enqueued_at;
+                self.executions.push(Execution { launched_at, start, end });
+            }
+            Action::Replay { to, from, .. } => {
+                let content = memory.read(from, actor, &clock, &call);
+                let tag = content.first_chunk::<8>().copied().unwrap_or([0xcd; 8]);
+                memory.write(to, tag.repeat(GRAPH_ROWS), by, &call);
                 let launched_at = op.enqueued_at;
                 self.executions.push(Execution { launched_at, start, end });
             }

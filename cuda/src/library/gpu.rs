@@ -6,12 +6,13 @@ use std::sync::Arc;
 use baton_types::Nanos;
 
 use super::pinned::{Context, Pinning};
-use super::{Handle, Library, OpenError};
+use super::{Graph, Handle, Library, OpenError, Recorder};
 use crate::KernelSource;
 use crate::driver::{
-    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Lane, Stream,
+    CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel, Lane,
+    RowsAt, Stream,
 };
-use crate::kernel::THREADS;
+use crate::kernel::{COPY, THREADS, copy_blocks};
 
 /// `CU_STREAM_NON_BLOCKING`: has no order with the default stream.
 const NON_BLOCKING: u32 = 1;
@@ -20,6 +21,8 @@ const COPIES_FIRST: i32 = -8;
 /// `CUDA_ERROR_INVALID_VALUE` and `CUDA_ERROR_NOT_READY`.
 const INVALID_VALUE: i32 = 1;
 const NOT_READY: i32 = 600;
+/// Arguments of a kernel.
+const ARGUMENTS_MAX: usize = 8;
 
 /// A device and everything that was made on it, by one thread.
 pub struct Gpu {
@@ -32,6 +35,8 @@ pub struct Gpu {
     modules: Vec<Handle>,
     /// The function and how many arguments it takes.
     kernels: Vec<(Handle, usize)>,
+    /// Copies rows.
+    copier: Kernel,
     allocations: u64,
 }
 
@@ -50,13 +55,24 @@ impl Gpu {
         let context = Context::retain(library, number)?;
         context.set_current().map_err(|error| OpenError::Start { error })?;
         let (streams, events, device, host) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (modules, kernels) = (Vec::new(), Vec::new());
-        Ok(Self { context, streams, events, device, host, modules, kernels, allocations: 0 })
+        let (modules, kernels, allocations, copier) = (Vec::new(), Vec::new(), 0, Kernel(0));
+        let mut gpu =
+            Self { context, streams, events, device, host, modules, kernels, copier, allocations };
+        gpu.copier = gpu.load(&COPY).map_err(|error| OpenError::Start { error })?;
+        Ok(gpu)
     }
 
     /// What registers memory with it.
     pub fn pinning(&self) -> Pinning {
         Pinning(Arc::clone(&self.context))
+    }
+
+    /// What captures work on it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn recorder(&self) -> Result<Recorder, CudaError> {
+        Recorder::new(Arc::clone(&self.context))
     }
 
     fn check(&self, call: &'static str, code: i32) -> Result<(), CudaError> {
@@ -78,6 +94,38 @@ impl Gpu {
         address
     }
 
+    /// Where the first of those rows begins.
+    fn rows_at(&self, at: RowsAt, bytes: usize, rows: u32) -> u64 {
+        let end = at.offset + at.stride * (rows as usize).saturating_sub(1) + bytes;
+        match at.memory {
+            DeviceMemory::Block(block) => self.device_at(block, end) + at.offset as u64,
+            DeviceMemory::At(address) => address + at.offset as u64,
+        }
+    }
+
+    /// Launches a kernel in a grid of blocks.
+    fn start(
+        &self,
+        stream: Stream,
+        kernel: Kernel,
+        (across, down): (u32, u32),
+        arguments: &mut [u64],
+    ) -> Result<(), CudaError> {
+        let (function, count) = self.kernels[kernel.0 as usize];
+        assert_eq!(arguments.len(), count, "arguments of a kernel");
+        let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS_MAX];
+        for (pointer, value) in pointers.iter_mut().zip(arguments) {
+            *pointer = std::ptr::from_mut(value).cast();
+        }
+        let (stream, none) = (self.stream_of(stream), std::ptr::null_mut());
+        let (call, arguments) = (self.context.library.call.launch, pointers.as_mut_ptr());
+        // SAFETY: the kernel takes `count` words, by its `KernelSource`; addresses among them are of memory that is there, the
+        // driver's own or one that its owner vouches for; the driver copies them before it returns.
+        let launched =
+            unsafe { call(function, across, down, 1, THREADS, 1, 1, 0, stream, arguments, none) };
+        self.check("cuLaunchKernel", launched)
+    }
+
     fn host_at(&self, block: HostBlock, bytes: usize) -> Handle {
         let (address, length) = self.host[block.0 as usize].expect("not given back");
         assert!(bytes <= length, "beyond the host's block");
@@ -86,6 +134,8 @@ impl Gpu {
 }
 
 impl Driver for Gpu {
+    type Graph = Graph;
+
     fn stream(&mut self, lane: Lane) -> Result<Stream, CudaError> {
         let priority = if lane == Lane::In { COPIES_FIRST } else { 0 };
         let mut stream: Handle = std::ptr::null_mut();
@@ -220,18 +270,33 @@ impl Driver for Gpu {
         blocks: u32,
         arguments: &[DeviceBlock],
     ) -> Result<(), CudaError> {
-        let (function, count) = self.kernels[kernel.0 as usize];
-        assert_eq!(arguments.len(), count, "arguments of a kernel");
         let mut values: Vec<u64> =
             arguments.iter().map(|&block| self.device_at(block, 0)).collect();
-        let mut pointers: Vec<*mut c_void> =
-            values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
-        let (stream, none) = (self.stream_of(stream), std::ptr::null_mut());
-        let (call, arguments) = (self.context.library.call.launch, pointers.as_mut_ptr());
-        // SAFETY: the kernel takes `count` addresses, by its `KernelSource`; the driver copies them before it returns.
-        let launched =
-            unsafe { call(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, arguments, none) };
-        self.check("cuLaunchKernel", launched)
+        self.start(stream, kernel, (blocks, 1), &mut values)
+    }
+
+    fn copy_rows(
+        &mut self,
+        stream: Stream,
+        to: RowsAt,
+        from: RowsAt,
+        bytes: usize,
+        rows: u32,
+    ) -> Result<(), CudaError> {
+        let [there, here] = [to, from].map(|at| self.rows_at(at, bytes, rows));
+        let [to_stride, from_stride, each] = [to.stride, from.stride, bytes].map(|n| n as u64);
+        // One row behind the other on both sides is one long row.
+        let (each, rows) = match to_stride == each && from_stride == each {
+            true => (each * u64::from(rows), 1),
+            false => (each, rows),
+        };
+        let grid = (copy_blocks(each as usize), rows);
+        let mut arguments = [there, to_stride, here, from_stride, each];
+        self.start(stream, self.copier, grid, &mut arguments)
+    }
+
+    fn launch_graph(&mut self, stream: Stream, graph: &Graph) -> Result<(), CudaError> {
+        graph.launch(self.stream_of(stream))
     }
 
     fn record(&mut self, event: Event, stream: Stream) -> Result<(), CudaError> {

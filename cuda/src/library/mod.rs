@@ -7,6 +7,7 @@
 
 mod export;
 mod gpu;
+mod graph;
 mod nvml;
 mod pinned;
 
@@ -17,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use export::{DeviceExport, ExportError};
 pub use gpu::Gpu;
+pub use graph::{Graph, Recorder};
 pub use nvml::{GpuState, LockedClocks, Nvml, NvmlError};
 pub use pinned::{Pinned, Pinning};
 
@@ -152,6 +154,14 @@ functions! {
     unregister = "cuMemHostUnregister" (Handle);
     copy_in = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Handle);
+    write_device = "cuMemcpyHtoD_v2" (u64, *const c_void, usize);
+    read_device = "cuMemcpyDtoH_v2" (*mut c_void, u64, usize);
+    begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
+    end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
+    instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    launch_graph = "cuGraphLaunch" (Handle, Handle);
+    destroy_graph = "cuGraphDestroy" (Handle);
+    destroy_instance = "cuGraphExecDestroy" (Handle);
     load_module = "cuModuleLoadData" (*mut Handle, *const c_void);
     unload_module = "cuModuleUnload" (Handle);
     find_kernel = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);

@@ -2,11 +2,13 @@
 
 use baton_types::Nanos;
 
-use super::place::ANSWER_BYTES;
+use super::work::Work;
 use crate::driver::HostSource;
 
 /// A batch, as the pipeline sees it. It holds its rows' memory until it comes back.
-pub trait Job {
+pub trait Job<G> {
+    /// What executes it: the same from one call to the next.
+    fn work(&self) -> Work<'_, G>;
     /// Where its rows begin.
     fn rows(&self) -> HostSource;
     /// From one row's beginning to the next's, bytes.
@@ -15,8 +17,8 @@ pub trait Job {
     fn lens(&self) -> &[u32];
     /// It is not started later.
     fn start_by(&self) -> Nanos;
-    /// Takes the answer to a row.
-    fn answer(&mut self, row: u32, answer: [u8; ANSWER_BYTES]);
+    /// Takes the answers: as many as it has rows, as its work leaves them.
+    fn take(&mut self, answers: &[u8]);
 }
 
 /// How long a batch took on the device, by the device's clock.

@@ -23,6 +23,7 @@
 
 mod batch;
 mod place;
+mod work;
 
 use std::collections::VecDeque;
 
@@ -32,7 +33,8 @@ use crate::driver::{CudaError, Driver, Event, Kernel, Lane, Stream};
 use crate::kernel::{CHECKSUM, header};
 pub use batch::{Back, End, Job, Times};
 pub use place::Room;
-use place::{ANSWER_BYTES, Place, Stage};
+use place::{CHECKSUM_BYTES, Place, Stage};
+pub use work::{Program, Tensor, Work};
 
 /// Executions that may be on the device: one, and one behind it.
 const LAUNCHED_MAX: usize = 2;
@@ -42,7 +44,7 @@ pub const PATIENCE: Nanos = Nanos::from_millis(10_000);
 const LAUNCH_TIMEOUT: i32 = 702;
 
 /// The batches of one device, by batch slot.
-pub struct Pipeline<D: Driver, J: Job> {
+pub struct Pipeline<D: Driver, J: Job<D::Graph>> {
     driver: D,
     kernel: Kernel,
     /// By [`Lane`].
@@ -65,7 +67,7 @@ pub struct Pipeline<D: Driver, J: Job> {
     scratch: Vec<u8>,
 }
 
-impl<D: Driver, J: Job> Pipeline<D, J> {
+impl<D: Driver, J: Job<D::Graph>> Pipeline<D, J> {
     /// Batch slots without memory, and the kernel.
     ///
     /// # Errors
@@ -97,7 +99,7 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
             is_hung,
             scratch,
         };
-        pipeline.reserve(Room { row_bytes: 0, rows: 1 })?;
+        pipeline.reserve(Room::of_checksums(1, 0))?;
         Ok(pipeline)
     }
 
@@ -135,15 +137,15 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     ///
     /// # Errors
     /// The driver's.
-    pub fn try_out(&mut self) -> Result<(Vec<u8>, [u8; ANSWER_BYTES]), CudaError> {
+    pub fn try_out(&mut self) -> Result<(Vec<u8>, [u8; CHECKSUM_BYTES]), CudaError> {
         header(0, 20, &[20], &mut self.scratch);
         let [input, run, output] = self.streams;
         let (place, driver) = (&mut self.places[0], &mut self.driver);
         place.copy_in(driver, input, &self.scratch, place.header_source(), self.scratch.len())?;
-        place.execute(driver, run, self.kernel, 1)?;
-        place.copy_out(driver, output, 1)?;
+        place.execute_row(driver, run, self.kernel)?;
+        place.copy_out(driver, output, CHECKSUM_BYTES)?;
         self.streams.iter().try_for_each(|&stream| driver.synchronize(stream))?;
-        let mut answer = [0; ANSWER_BYTES];
+        let mut answer = [0; CHECKSUM_BYTES];
         place.read(driver, &mut answer);
         Ok((self.scratch.clone(), answer))
     }
@@ -175,9 +177,14 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         scratch: &mut Vec<u8>,
     ) -> Result<(), CudaError> {
         let bytes = job.stride() as usize * job.lens().len();
-        let needed = Room { row_bytes: bytes, rows: job.lens().len() as u32 };
+        let (rows, work) = (job.lens().len(), job.work());
+        let answer_bytes = rows * work.answer_stride();
+        let needed = Room { row_bytes: bytes, rows: rows as u32, answer_bytes };
         place.reserve(driver, room.with(needed))?;
-        header(place.time.0, job.stride(), job.lens(), scratch);
+        match work {
+            Work::Checksum => header(place.time.0, job.stride(), job.lens(), scratch),
+            Work::Graph(_) => scratch.clear(),
+        }
         place.copy_in(driver, stream, scratch, job.rows(), bytes)
     }
 
@@ -303,7 +310,7 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
             if !matches!(self.places[slot].stage, Stage::Gated) {
                 continue;
             }
-            let start_by = self.places[slot].job.as_ref().map_or(Nanos::ZERO, Job::start_by);
+            let start_by = self.places[slot].job.as_ref().map_or(Nanos::ZERO, |job| job.start_by());
             let may_launch = match self.running().count() {
                 0 if now > start_by => {
                     self.places[slot].stage = Stage::Expired;
@@ -325,9 +332,9 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     fn launch(&mut self, slot: usize, now: Nanos) {
         let [_, run, out] = self.streams;
         let (place, driver) = (&mut self.places[slot], &mut self.driver);
-        let rows = place.job.as_ref().map_or(0, |job| job.lens().len() as u32);
-        let launched = place.execute(driver, run, self.kernel, rows);
-        match launched.and_then(|()| place.copy_out(driver, out, rows)) {
+        let bytes = place.answer_bytes();
+        let launched = place.execute(driver, run, self.kernel);
+        match launched.and_then(|()| place.copy_out(driver, out, bytes)) {
             Ok(()) => {
                 place.stage = Stage::Launched { ended: None };
                 self.free_at = self.free_at.max(now) + place.time;
@@ -391,7 +398,7 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     }
 }
 
-impl<D: Driver, J: Job> Drop for Pipeline<D, J> {
+impl<D: Driver, J: Job<D::Graph>> Drop for Pipeline<D, J> {
     /// The batches that are still here hold memory that copies may read.
     fn drop(&mut self) {
         if self.is_hung {

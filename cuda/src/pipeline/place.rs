@@ -2,12 +2,15 @@
 
 use baton_types::Nanos;
 
-use super::{Job, Times};
-use crate::driver::{CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Stream};
+use super::{Job, Times, Work};
+use crate::driver::{
+    CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel, RowsAt,
+    Stream,
+};
 use crate::kernel::header_bytes;
 
-/// Bytes of a row's answer.
-pub(super) const ANSWER_BYTES: usize = 8;
+/// Bytes of a checksum.
+pub(super) const CHECKSUM_BYTES: usize = 8;
 
 /// How large a batch may be.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -16,13 +19,24 @@ pub struct Room {
     pub row_bytes: usize,
     /// How many.
     pub rows: u32,
+    /// Bytes of all answers.
+    pub answer_bytes: usize,
 }
 
 impl Room {
+    /// Of batches whose answers are checksums.
+    pub fn of_checksums(rows: u32, row_bytes: usize) -> Self {
+        Self { row_bytes, rows, answer_bytes: rows as usize * CHECKSUM_BYTES }
+    }
+
     /// Room for either.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
-        Self { row_bytes: self.row_bytes.max(other.row_bytes), rows: self.rows.max(other.rows) }
+        Self {
+            row_bytes: self.row_bytes.max(other.row_bytes),
+            rows: self.rows.max(other.rows),
+            answer_bytes: self.answer_bytes.max(other.answer_bytes),
+        }
     }
 }
 
@@ -44,7 +58,7 @@ pub(super) enum Stage {
 }
 
 /// Memory for a batch.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Memory {
     rows: DeviceBlock,
     header: DeviceBlock,
@@ -74,7 +88,7 @@ pub(super) struct Place<J> {
     back: Event,
 }
 
-impl<J: Job> Place<J> {
+impl<J> Place<J> {
     pub(super) fn new(driver: &mut impl Driver) -> Result<Self, CudaError> {
         Ok(Self {
             job: None,
@@ -107,15 +121,15 @@ impl<J: Job> Place<J> {
         }
     }
 
-    fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("reserved when the pipeline was made")
+    fn memory(&self) -> Memory {
+        self.memory.expect("reserved when the pipeline was made")
     }
 
     pub(super) fn header_source(&self) -> HostSource {
         HostSource::Block(self.memory().host_header)
     }
 
-    /// The header and the rows go to the device.
+    /// The header, unless it is empty, and the rows go to the device.
     pub(super) fn copy_in(
         &self,
         driver: &mut impl Driver,
@@ -125,27 +139,58 @@ impl<J: Job> Place<J> {
         bytes: usize,
     ) -> Result<(), CudaError> {
         let memory = self.memory();
-        driver.write(memory.host_header, header);
+        if !header.is_empty() {
+            driver.write(memory.host_header, header);
+            driver.copy_in(stream, memory.header, self.header_source(), header.len())?;
+        }
         driver.record(self.coming, stream)?;
-        driver.copy_in(stream, memory.header, self.header_source(), header.len())?;
         driver.copy_in(stream, memory.rows, rows, bytes)?;
         driver.record(self.here, stream)
     }
 
-    /// Executes once the rows are there.
-    pub(super) fn execute(
+    /// Executes its batch once the rows are there.
+    pub(super) fn execute<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        stream: Stream,
+        kernel: Kernel,
+    ) -> Result<(), CudaError>
+    where
+        J: Job<D::Graph>,
+    {
+        self.begin(driver, stream)?;
+        let job = self.job.as_ref().expect("what is launched was prepared");
+        let (count, memory) = (job.lens().len() as u32, self.memory());
+        match job.work() {
+            Work::Checksum => driver.launch(stream, kernel, count, &memory.arguments())?,
+            Work::Graph(program) => {
+                let rows = (memory.rows, job.stride() as usize);
+                program.launch(driver, stream, rows, memory.answers, count)?;
+            }
+        }
+        driver.record(self.done(), stream)
+    }
+
+    /// Executes the kernel for one row that is no batch's, and copies it on the device: what the driver loads when it is first
+    /// used is there then.
+    pub(super) fn execute_row(
         &mut self,
         driver: &mut impl Driver,
         stream: Stream,
         kernel: Kernel,
-        rows: u32,
     ) -> Result<(), CudaError> {
-        self.turn = 1 - self.turn;
+        self.begin(driver, stream)?;
         let memory = self.memory();
-        driver.wait(stream, self.here)?;
-        driver.record(self.started, stream)?;
-        driver.launch(stream, kernel, rows, &[memory.rows, memory.header, memory.answers])?;
+        driver.launch(stream, kernel, 1, &memory.arguments())?;
+        let at = |block| RowsAt { memory: DeviceMemory::Block(block), offset: 0, stride: 1 };
+        driver.copy_rows(stream, at(memory.rows), at(memory.header), 1, 1)?;
         driver.record(self.done(), stream)
+    }
+
+    fn begin(&mut self, driver: &mut impl Driver, stream: Stream) -> Result<(), CudaError> {
+        self.turn = 1 - self.turn;
+        driver.wait(stream, self.here)?;
+        driver.record(self.started, stream)
     }
 
     /// The end of its execution.
@@ -158,9 +203,9 @@ impl<J: Job> Place<J> {
         &self,
         driver: &mut impl Driver,
         stream: Stream,
-        rows: u32,
+        bytes: usize,
     ) -> Result<(), CudaError> {
-        let (memory, bytes) = (self.memory(), rows as usize * ANSWER_BYTES);
+        let memory = self.memory();
         driver.wait(stream, self.done())?;
         driver.copy_out(stream, memory.host_answers, memory.answers, bytes)?;
         driver.record(self.back, stream)
@@ -198,14 +243,23 @@ impl<J: Job> Place<J> {
         driver.read(self.memory().host_answers, into);
     }
 
+    /// Bytes of its batch's answers.
+    pub(super) fn answer_bytes<G>(&self) -> usize
+    where
+        J: Job<G>,
+    {
+        self.job.as_ref().map_or(0, |job| job.lens().len() * job.work().answer_stride())
+    }
+
     /// Hands the answers, which are back, to the batch.
-    pub(super) fn take_answers(&mut self, driver: &mut impl Driver, scratch: &mut Vec<u8>) {
-        let rows = self.job.as_ref().map_or(0, |job| job.lens().len());
-        scratch.resize(rows * ANSWER_BYTES, 0);
+    pub(super) fn take_answers<D: Driver>(&mut self, driver: &mut D, scratch: &mut Vec<u8>)
+    where
+        J: Job<D::Graph>,
+    {
+        scratch.resize(self.answer_bytes(), 0);
         self.read(driver, scratch);
-        let Some(job) = &mut self.job else { return };
-        for (row, answer) in scratch.as_chunks::<ANSWER_BYTES>().0.iter().enumerate() {
-            job.answer(row as u32, *answer);
+        if let Some(job) = &mut self.job {
+            job.take(scratch);
         }
     }
 }
@@ -214,7 +268,7 @@ impl Memory {
     /// All of it or nothing.
     fn allocate(driver: &mut impl Driver, room: Room) -> Result<Self, CudaError> {
         let (mut device, mut host) = (Vec::new(), Vec::new());
-        let (header, answers) = (header_bytes(room.rows), room.rows as usize * ANSWER_BYTES);
+        let (header, answers) = (header_bytes(room.rows), room.answer_bytes);
         let made = Self::allocate_all(driver, room, (header, answers), (&mut device, &mut host));
         if made.is_err() {
             // The error that counts is the one of the allocation.
@@ -245,6 +299,11 @@ impl Memory {
             host_answers: host[1],
             room,
         })
+    }
+
+    /// Of the kernel.
+    fn arguments(&self) -> [DeviceBlock; 3] {
+        [self.rows, self.header, self.answers]
     }
 
     fn free(self, driver: &mut impl Driver) -> Result<(), CudaError> {

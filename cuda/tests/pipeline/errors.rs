@@ -47,8 +47,8 @@ fn a_device_that_is_too_small_keeps_what_it_had() {
         let (slot, block) = ((missing - 1) / BLOCKS, (missing - 1) % BLOCKS);
         let at = calls + 1 + (2 * BLOCKS * slot + block) as u64;
         walk.driver.world().fail = Some((at, 2));
-        let Room { row_bytes, rows } = room();
-        let refused = walk.pipeline.reserve(Room { row_bytes: 2 * row_bytes, rows: 2 * rows });
+        let Room { row_bytes, rows, .. } = room();
+        let refused = walk.pipeline.reserve(Room::of_checksums(2 * rows, 2 * row_bytes));
         let refused = refused.unwrap_err();
         assert!(refused.is_out_of_memory(), "{refused}");
         assert_eq!(walk.driver.look().blocks_held, held, "it gives back what it had taken");
@@ -57,6 +57,6 @@ fn a_device_that_is_too_small_keeps_what_it_had() {
         walk.submit(0);
         walk.end();
         assert_eq!((walk.executed, walk.driver.look().allocations), (1, taken), "it goes on");
-        walk.pipeline.reserve(Room { row_bytes: 2 * row_bytes, rows }).unwrap();
+        walk.pipeline.reserve(Room::of_checksums(rows, 2 * row_bytes)).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 
 mod errors;
 mod figures;
+mod graphs;
 mod walk;
 mod windows;
 
@@ -65,8 +66,8 @@ fn models_that_are_added_meanwhile_disturb_no_batch() {
         for step in 0..STEPS {
             walk.step();
             if walk.random.below(20) == 0 {
-                let Room { row_bytes, rows } = room();
-                walk.pipeline.reserve(Room { row_bytes: row_bytes + 4_096 * step, rows }).unwrap();
+                let row_bytes = room().row_bytes + 4_096 * step;
+                walk.pipeline.reserve(Room { row_bytes, ..room() }).unwrap();
                 grown += 1;
             }
         }

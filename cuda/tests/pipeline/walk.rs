@@ -2,8 +2,12 @@
 
 use std::collections::VecDeque;
 
-use baton_cuda::{Back, CudaError, End, HostSource, Job, Pipeline, Room, Times};
-use baton_cuda_sim::{BYTES_PER_NS, COPY_FIXED_NS, LAUNCH_NS, Place, SimDriver};
+use baton_cuda::{
+    Back, CudaError, End, HostSource, Job, Pipeline, Program, Room, Tensor, Times, Work,
+};
+use baton_cuda_sim::{
+    BYTES_PER_NS, COPY_FIXED_NS, DEVICE_COPY_NS, LAUNCH_NS, Place, SimDriver, SimGraph,
+};
 use baton_types::{Nanos, SplitMix64};
 
 pub(crate) const SLOTS: usize = 4;
@@ -22,10 +26,34 @@ pub(crate) struct Batch {
     start_by: Nanos,
     /// How long it is to execute.
     time: Nanos,
+    /// What executes it; `None`: the kernel.
+    program: Option<Program<SimGraph>>,
     answers: Vec<u64>,
 }
 
-impl Job for Batch {
+impl Batch {
+    /// How long the device copies for its graph before and after.
+    fn copies(&self) -> u64 {
+        if self.program.is_some() { DEVICE_COPY_NS } else { 0 }
+    }
+}
+
+/// All batches' graphs read and write the same memory.
+fn program(takes: Nanos) -> Program<SimGraph> {
+    let (input, output) = (0xa000, 0xb000);
+    let tensor = |address, row_bytes| vec![Tensor { address, row_bytes, offset: 0 }];
+    Program {
+        graph: SimGraph { input, output, takes },
+        inputs: tensor(input, STRIDE as usize),
+        outputs: tensor(output, 8),
+        answer_stride: 8,
+    }
+}
+
+impl Job<SimGraph> for Batch {
+    fn work(&self) -> Work<'_, SimGraph> {
+        self.program.as_ref().map_or(Work::Checksum, Work::Graph)
+    }
     fn rows(&self) -> HostSource {
         HostSource::Registered(self.address)
     }
@@ -38,14 +66,14 @@ impl Job for Batch {
     fn start_by(&self) -> Nanos {
         self.start_by
     }
-    fn answer(&mut self, row: u32, answer: [u8; 8]) {
-        assert_eq!(self.answers.len(), row as usize);
-        self.answers.push(u64::from_le_bytes(answer));
+    fn take(&mut self, answers: &[u8]) {
+        assert!(self.answers.is_empty(), "they come once");
+        self.answers.extend(answers.as_chunks().0.iter().map(|&answer| u64::from_le_bytes(answer)));
     }
 }
 
 pub(crate) fn room() -> Room {
-    Room { row_bytes: (STRIDE * ROWS_MAX) as usize, rows: ROWS_MAX }
+    Room::of_checksums(ROWS_MAX, (STRIDE * ROWS_MAX) as usize)
 }
 
 /// A pipeline as an executor's thread uses it, and what it owes.
@@ -65,6 +93,10 @@ pub(crate) struct Walk {
     finished: Nanos,
     /// What the device measured last.
     pub(crate) times: Times,
+    /// The next batch is a graph's.
+    pub(crate) by_graph: bool,
+    /// How long the device copied after the last execution.
+    copied_after: u64,
 }
 
 impl Walk {
@@ -90,6 +122,8 @@ impl Walk {
             failed,
             finished,
             times,
+            by_graph: false,
+            copied_after: 0,
         })
     }
 
@@ -110,7 +144,8 @@ impl Walk {
         let (tag, address) = (self.tags, 0x1000 * (slot + 1));
         self.driver.world().host_write(Place::Rows(address), tag.to_le_bytes().to_vec());
         let lens = vec![STRIDE; rows as usize];
-        let batch = Batch { tag, address, lens, start_by, time, answers: Vec::new() };
+        let program = self.by_graph.then(|| program(time));
+        let batch = Batch { tag, address, lens, start_by, time, program, answers: Vec::new() };
         self.pipeline.prepare(slot, batch, time);
         self.prepared[slot] = Some(tag);
     }
@@ -126,7 +161,10 @@ impl Walk {
         let start_by = self.now() + Nanos(self.random.below(1_500_000));
         let prepared = self.prepared.iter().position(Option::is_some);
         match (self.random.below(8), self.free_slot(), prepared) {
-            (0..=2, Some(slot), _) => self.prepare(slot, rows, Nanos(time), start_by),
+            (0..=2, Some(slot), _) => {
+                self.by_graph = self.random.below(2) == 0;
+                self.prepare(slot, rows, Nanos(time), start_by);
+            }
             (3..=4, _, Some(slot)) if self.submitted.len() < SUBMITTED_MAX => self.submit(slot),
             (5, _, Some(slot)) if self.random.below(3) == 0 => {
                 self.prepared[slot] = None;
@@ -183,23 +221,24 @@ impl Walk {
     }
 
     /// What the report says, beside what the device did.
-    fn check_execution(&self, batch: &Batch, times: Times) {
+    fn check_execution(&mut self, batch: &Batch, times: Times) {
         let world = self.driver.look();
-        let at = self.executed as usize - 1;
+        let (at, copies) = (self.executed as usize - 1, batch.copies());
         let execution = world.executions[at];
         assert!(execution.launched_at <= batch.start_by.0, "launched in its window");
         if world.slower_percent == 0 {
-            let latest = batch.start_by.0.saturating_add(2 * LAUNCH_NS);
+            let latest = batch.start_by.0.saturating_add(2 * LAUNCH_NS + 4 * DEVICE_COPY_NS);
             assert!(execution.start <= latest, "started in its window");
         }
         let planned_ns = batch.time.0 + batch.time.0 * world.slower_percent / 100;
-        assert_eq!(times.execution.0, planned_ns + LAUNCH_NS);
-        let rows = batch.lens.len() as u64;
-        let copied = [4 * (4 + rows), rows * u64::from(STRIDE)];
-        let copy_ns: u64 = copied.iter().map(|bytes| COPY_FIXED_NS + bytes / BYTES_PER_NS).sum();
-        assert_eq!(times.copy_in.0, copy_ns);
+        assert_eq!(times.execution.0, planned_ns + LAUNCH_NS + 2 * copies);
+        let bytes = batch.lens.len() as u64 * u64::from(STRIDE);
+        assert_eq!(times.copy_in.0, COPY_FIXED_NS + bytes / BYTES_PER_NS, "of the rows alone");
         let before = at.checked_sub(1).map(|before| world.executions[before].end);
-        assert_eq!(times.gap.map(|gap| gap.0), before.map(|end| execution.start - end));
+        let (start, after) = (execution.start - copies, self.copied_after);
+        assert_eq!(times.gap.map(|gap| gap.0), before.map(|end| start - end - after));
+        drop(world);
+        self.copied_after = copies;
     }
 
     /// Everything that is under way comes back.

@@ -218,6 +218,13 @@ pub enum EngineSpec {
     },
 }
 
+/// How TensorRT executes a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TensorRt {
+    /// Its kernels may compute in half precision.
+    pub fp16: bool,
+}
+
 /// Where and how ONNX Runtime executes a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnnxPlace {
@@ -229,12 +236,22 @@ pub struct OnnxPlace {
     pub tf32: bool,
     /// A row whose answer has a number that is not finite has none: it fails.
     pub check_finite: bool,
+    /// On a GPU: TensorRT executes what it can, and the CUDA provider the rest.
+    pub tensorrt: Option<TensorRt>,
+    /// On a GPU: batches are CUDA graphs, if the model can be captured ([`ModelSpec::is_captured`]).
+    pub cuda_graphs: bool,
 }
 
 impl OnnxPlace {
     /// The cores.
-    pub const CPU: Self =
-        Self { device: Device::Cpu, cpu_operators: false, tf32: false, check_finite: false };
+    pub const CPU: Self = Self {
+        device: Device::Cpu,
+        cpu_operators: false,
+        tf32: false,
+        check_finite: false,
+        tensorrt: None,
+        cuda_graphs: true,
+    };
 }
 
 impl EngineSpec {

@@ -5,6 +5,7 @@
 //! mistakes with line numbers.
 
 mod addition;
+mod captured;
 mod check;
 mod cluster;
 mod device;
@@ -41,7 +42,7 @@ pub use addition::{
 pub use cluster::{
     BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, CardsSpec, Cluster, EngineSpec, EtcdIdentity,
     EtcdSpec, EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX,
-    ModelSpec, NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
+    ModelSpec, NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec, TensorRt,
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};

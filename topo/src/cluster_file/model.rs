@@ -7,7 +7,7 @@ use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;
-use crate::cluster_file::cluster::{EngineSpec, ModelSpec, OnnxPlace};
+use crate::cluster_file::cluster::{EngineSpec, ModelSpec, OnnxPlace, TensorRt};
 use crate::cluster_file::device::{Device, NoDevice};
 use crate::cluster_file::onnx::OnnxModel;
 use crate::cluster_file::profile::{self, has_profile, unmeasured};
@@ -27,7 +27,8 @@ const INPUT_BYTES: u32 = 224 * 224 * 3;
 const CHECKSUM_BYTES: u32 = 8;
 
 /// Keys of models that ONNX Runtime executes.
-const ON_GPU: [&str; 4] = ["device", "cpu_operators", "tf32", "check_finite"];
+const ON_GPU: [&str; 7] =
+    ["device", "cpu_operators", "tf32", "check_finite", "cuda_graphs", "tensorrt", "fp16"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -215,16 +216,22 @@ fn onnx_place(section: &Section<'_>) -> Option<OnnxPlace> {
     let refuse =
         |error: NoDevice| section.refuse("device", format!("is \"{text}\""), error.to_string());
     let device: Device = text.parse().map_err(refuse).ok()?;
-    let [cpu_operators, tf32] =
-        ["cpu_operators", "tf32"].map(|key| section.truth(key).unwrap_or(false));
-    for key in ["cpu_operators", "tf32"] {
+    let truth = |key, usual| section.truth(key).unwrap_or(usual);
+    let [cpu_operators, tf32] = ["cpu_operators", "tf32"].map(|key| truth(key, false));
+    let cuda_graphs = truth("cuda_graphs", true);
+    let tensorrt = truth("tensorrt", false).then(|| TensorRt { fp16: truth("fp16", false) });
+    if tensorrt.is_none() && section.has("fp16") {
+        let fix = "add tensorrt = true, or export the model in half precision";
+        section.refuse("fp16", "means nothing without TensorRT", fix);
+    }
+    for key in ["cpu_operators", "tf32", "cuda_graphs", "tensorrt"] {
         if device == Device::Cpu && section.has(key) {
             let fix = "name a GPU: device = \"cuda:0\", or remove the key";
             section.refuse(key, "means nothing on the CPU", fix);
         }
     }
     let check_finite = section.truth("check_finite").unwrap_or(false);
-    Some(OnnxPlace { device, cpu_operators, tf32, check_finite })
+    Some(OnnxPlace { device, cpu_operators, tf32, check_finite, tensorrt, cuda_graphs })
 }
 
 fn refuse_foreign(section: &Section<'_>, key: &'static str, engine: &str) {

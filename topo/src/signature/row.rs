@@ -128,6 +128,18 @@ impl Row {
         Ok(places)
     }
 
+    /// Where the bytes of each tensor lie in the longest row.
+    pub fn places(&self) -> Vec<Range<usize>> {
+        let mut end = header_bytes(&self.tensors);
+        let place = |spec: &TensorSpec| {
+            let bytes = tensor_bytes(spec, spec.shape.iter().map(|extent| extent.max()));
+            let at = end.next_multiple_of(ALIGNMENT);
+            end = at + bytes.expect("counted when the row was made");
+            at..end
+        };
+        self.tensors.iter().map(place).collect()
+    }
+
     /// The tensors of a row.
     ///
     /// # Errors
@@ -248,6 +260,14 @@ mod tests {
             [0, 7, 8, 52, 53].map(|bytes| row.allows(bytes)),
             [false, false, true, true, false]
         );
+    }
+
+    #[test]
+    fn the_tensors_of_the_longest_row_have_their_places() {
+        let row = tokens();
+        assert_eq!(row.places(), [8..40, 40..44, 48..52]);
+        let shapes: [&[u32]; 3] = [&[4], &[4], &[2]];
+        assert_eq!(row.places(), row.lay_out(&shapes, &mut [0; 52]).unwrap());
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::error::Error as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use baton_topo::OnnxPlace;
-use ort::ep::{ArenaExtendStrategy, CUDA, cuda::ConvAlgorithmSearch};
+use baton_topo::{OnnxPlace, TensorRt};
+use ort::ep::cuda::ConvAlgorithmSearch;
+use ort::ep::{ArbitrarilyConfigurableExecutionProvider, ArenaExtendStrategy, CUDA, TensorRT};
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 
@@ -58,21 +59,32 @@ fn preload(library: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A session on the device with this number. All operators execute there, unless `place` allows others.
+/// A session on the device with this number. All operators execute there, unless `place` allows others. With a stream, which
+/// must outlive the session, its work is put there.
 pub(super) fn open(
     builder: SessionBuilder,
     file: &Path,
-    device: u32,
+    (device, stream): (u32, Option<*mut ()>),
     place: OnnxPlace,
 ) -> Result<Session, String> {
     let provider = CUDA::default()
         .with_device_id(device.cast_signed())
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
-        .with_tf32(place.tf32)
-        .build()
-        .error_on_failure();
-    let builder = builder.with_execution_providers([provider]).map_err(text)?;
+        .with_tf32(place.tf32);
+    let provider = match stream {
+        Some(stream) => provider
+            .with_arbitrary_config("has_user_compute_stream", "1")
+            .with_arbitrary_config("user_compute_stream", stream.addr().to_string()),
+        None => provider,
+    };
+    let tensorrt = place.tensorrt.map(|TensorRt { fp16 }| {
+        let of_device = TensorRT::default().with_device_id(device.cast_signed());
+        of_device.with_fp16(fp16).build().error_on_failure()
+    });
+    let cuda = provider.build().error_on_failure();
+    let providers: Vec<_> = tensorrt.into_iter().chain([cuda]).collect();
+    let builder = builder.with_execution_providers(providers).map_err(text)?;
     let mut builder = match place.cpu_operators {
         true => builder,
         false => builder.with_disable_cpu_fallback().map_err(text)?,
@@ -81,10 +93,18 @@ pub(super) fn open(
 }
 
 /// Words of ONNX Runtime, of CUDA, and of the dynamic linker; what to do. The first that fits counts.
-const FIXES: [(&str, &str); 12] = [
+const FIXES: [(&str, &str); 14] = [
     (
         "libcuda.so.1: cannot open",
         "install NVIDIA's driver on this host (580 or later for CUDA 13), or give device = \"cpu\"",
+    ),
+    (
+        "libnvinfer",
+        "install TensorRT 10 where the linker looks for libraries, or remove tensorrt = true",
+    ),
+    (
+        "libonnxruntime_providers_tensorrt.so",
+        "this ONNX Runtime has no TensorRT provider beside it: `./x onnxruntime --gpu` fetches one",
     ),
     (
         "cannot open shared object file",

@@ -4,9 +4,12 @@
 //! GPU slot: ONNX Runtime's own pool would fight our pinned threads. Rows of one f32 input are used where they landed;
 //! others are gathered tensor by tensor (`batch.rs`), because ONNX Runtime wants those of all rows together.
 
+mod answers;
 mod batch;
+mod capture;
 mod finite;
 mod gpu;
+mod graphs;
 mod tensors;
 
 use std::ffi::OsString;
@@ -24,6 +27,7 @@ use super::engines::Loose;
 use super::rows::Zeros;
 use super::store;
 use super::{BlockingEngine, EngineError, HostStore, Inputs, LooseModel, Outputs};
+pub use graphs::Graphs;
 
 /// Names the ONNX Runtime library.
 const LIBRARY_VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -63,9 +67,7 @@ pub(super) struct Model {
 impl BlockingEngine for Onnx {
     /// The size of its files, which is mostly weights. Weights that a file keeps in other files do not count.
     fn model_bytes(&mut self, spec: &ModelSpec) -> u64 {
-        // One that is not there is what loading complains about.
-        let bytes = |file: &Path| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        spec.files().into_iter().map(bytes).sum()
+        files_bytes(spec)
     }
 
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
@@ -76,12 +78,7 @@ impl BlockingEngine for Onnx {
         };
         let library = library.unwrap_or_default();
         let host = Host { environment, library: Path::new(&library), slot: self.slot };
-        let refused = |file: &Path, fault: Fault| EngineError::Load {
-            model: spec.name.clone(),
-            file: file.display().to_string(),
-            problem: fault.problem,
-            fix: fault.fix.into(),
-        };
+        let refused = |file: &Path, fault: Fault| fault.of_model(spec, file);
         let mut sessions = Vec::new();
         for (file, sha256) in spec.checked_files() {
             let content = self.store.get(file);
@@ -155,6 +152,22 @@ impl Fault {
     fn new(problem: impl Into<String>, fix: &'static str) -> Self {
         Self { problem: problem.into(), fix }
     }
+
+    fn of_model(self, spec: &ModelSpec, file: &Path) -> EngineError {
+        EngineError::Load {
+            model: spec.name.clone(),
+            file: file.display().to_string(),
+            problem: self.problem,
+            fix: self.fix.into(),
+        }
+    }
+}
+
+/// Bytes of a model's files.
+pub(super) fn files_bytes(spec: &ModelSpec) -> u64 {
+    // One that is not there is what loading complains about.
+    let bytes = |file: &Path| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+    spec.files().into_iter().map(bytes).sum()
 }
 
 /// What sessions are opened with.
@@ -174,8 +187,6 @@ impl Host<'_> {
         content: Option<Arc<[u8]>>,
         place: OnnxPlace,
     ) -> Result<Session, Fault> {
-        let unreadable =
-            |error| Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read");
         match place.device {
             Device::Cpu => {
                 let mut builder = builder(self.environment).map_err(unreadable)?;
@@ -185,14 +196,38 @@ impl Host<'_> {
                 };
                 session.map_err(text).map_err(unreadable)
             }
-            Device::Cuda(first) => {
-                gpu::prepare(self.library)?;
-                let builder = builder(self.environment).map_err(unreadable)?;
-                gpu::open(builder, file, first + self.slot, place)
-                    .map_err(|error| gpu::explained(&error).unwrap_or_else(|| unreadable(error)))
-            }
+            Device::Cuda(first) => self.open_on_gpu(file, (first, None), place),
         }
     }
+
+    /// As [`Host::open`], on a GPU: it puts its work into this stream, which must outlive the session.
+    fn open_captured(
+        &self,
+        file: &Path,
+        place: OnnxPlace,
+        stream: *mut (),
+    ) -> Result<Session, Fault> {
+        let Device::Cuda(first) = place.device else {
+            unreachable!("a model on the CPU is not captured");
+        };
+        self.open_on_gpu(file, (first, Some(stream)), place)
+    }
+
+    fn open_on_gpu(
+        &self,
+        file: &Path,
+        (first, stream): (u32, Option<*mut ()>),
+        place: OnnxPlace,
+    ) -> Result<Session, Fault> {
+        gpu::prepare(self.library)?;
+        let builder = builder(self.environment).map_err(unreadable)?;
+        gpu::open(builder, file, (first + self.slot, stream), place)
+            .map_err(|error| gpu::explained(&error).unwrap_or_else(|| unreadable(error)))
+    }
+}
+
+fn unreadable(error: String) -> Fault {
+    Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read")
 }
 
 impl Model {

@@ -1,21 +1,25 @@
 //! Models on a GPU, by CUDA: rows are copied there while another batch executes.
 //!
-//! What orders copies and executions is in `baton_cuda`; here batches of the backend become jobs of its pipeline. One device
-//! for each GPU slot, in the driver's order.
+//! What orders copies and executions is in `baton_cuda`; here batches of the backend become jobs of its pipeline (`job.rs`).
+//! A model's batches execute as the kernel that answers with checksums, or as CUDA graphs of an ONNX model. One device for
+//! each GPU slot, in the driver's order.
+
+mod job;
 
 use std::sync::Arc;
 
-use baton_cuda::{
-    Back, CudaError, End, Gpu, HostSource, Job, Library, OpenError, Pinning, Pipeline, Room,
-};
+use baton_cuda::{Back, CudaError, Driver, End, Gpu, Library, OpenError, Pinning, Pipeline};
 use baton_rdma::{BatchBuffer, NoMemory};
-use baton_topo::{Clock, EngineSpec, ModelSpec, park_thread};
+use baton_topo::{Clock, Device, EngineSpec, ModelSpec, OnnxPlace, park_thread};
 use baton_types::{ModelId, Nanos};
+use job::DeviceJob;
+pub(super) use job::Model;
 
 use super::engines::Loose;
-use super::measure::{Profiles, profiles_of};
+use super::onnx::{Graphs, files_bytes};
 use super::{
-    BatchBack, BatchEnd, BatchJob, BatchMemory, Engine, EngineError, LooseModel, Outputs, checksum,
+    BatchBack, BatchEnd, BatchJob, BatchMemory, Engine, EngineError, HostStore, LooseModel,
+    Outputs, checksum,
 };
 use crate::config::BATCH_SLOTS;
 
@@ -25,10 +29,14 @@ const NAP: Nanos = Nanos::from_micros(20);
 /// Where the driver comes from.
 pub type OpenLibrary = fn() -> Result<Arc<Library>, OpenError>;
 
-/// Executes models whose answers are checksums, on one device.
+/// Executes models on one device.
 pub struct Cuda {
     open: OpenLibrary,
     clock: Clock,
+    /// The number of the GPU slot.
+    slot: u32,
+    /// What need not be read from files.
+    store: HostStore,
     /// The device's number.
     device: u32,
     /// Burns the core while a batch is out, and does not nap.
@@ -39,44 +47,29 @@ pub struct Cuda {
     models: Vec<Option<Model>>,
 }
 
-/// A model that is loaded.
-#[derive(Clone, Debug)]
-pub(super) struct Model {
-    /// Of each variant.
-    profiles: Profiles,
-    room: Room,
-}
-
-struct DeviceJob(BatchJob);
-
-impl Job for DeviceJob {
-    fn rows(&self) -> HostSource {
-        HostSource::Registered(self.0.rows.as_ptr().addr())
-    }
-
-    fn stride(&self) -> u32 {
-        self.0.stride
-    }
-
-    fn lens(&self) -> &[u32] {
-        &self.0.lens
-    }
-
-    fn start_by(&self) -> Nanos {
-        self.0.start_by.last()
-    }
-
-    fn answer(&mut self, row: u32, answer: [u8; 8]) {
-        let variant = u64::from(self.0.start_by.planned());
-        let answer = u64::from_le_bytes(answer) | variant << 32;
-        self.0.outputs.row_mut(row).copy_from_slice(&answer.to_le_bytes());
-    }
-}
-
 impl Cuda {
-    /// An engine on the device with this number. `open` is called with its first model; usually it is [`Library::open`].
+    /// An engine on the device with this number, which is its GPU slot's. `open` is called with its first model; usually it
+    /// is [`Library::open`].
     pub fn new(open: OpenLibrary, clock: Clock, device: u32, spins: bool) -> Self {
-        Self { open, clock, device, spins, pipeline: None, models: Vec::new() }
+        Self::of_slot(open, clock, (device, device), HostStore::default()).spinning(spins)
+    }
+
+    /// As [`Cuda::new`], for a GPU slot whose device may have another number. Files that `store` has are not looked for.
+    pub fn of_slot(
+        open: OpenLibrary,
+        clock: Clock,
+        (slot, device): (u32, u32),
+        store: HostStore,
+    ) -> Self {
+        let (pipeline, models, spins) = (None, Vec::new(), false);
+        Self { open, clock, slot, store, device, spins, pipeline, models }
+    }
+
+    /// Whether it burns its core while a batch is out.
+    #[must_use]
+    pub fn spinning(mut self, spins: bool) -> Self {
+        self.spins = spins;
+        self
     }
 
     fn open(&self) -> Result<Pipeline<Gpu, DeviceJob>, EngineError> {
@@ -103,29 +96,73 @@ impl Cuda {
     fn add(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let refused = |problem: String, fix: &str| EngineError::Load {
             model: spec.name.clone(),
-            file: "engine = \"cuda\"".into(),
+            file: format!("engine = \"{}\"", spec.engine.name()),
             problem,
             fix: fix.into(),
         };
-        if spec.engine != EngineSpec::Cuda {
-            let problem = "this GPU slot executes models of engine = \"cuda\" alone".into();
-            return Err(refused(problem, "put it into a sub-cluster of its own"));
-        }
-        let rows = spec.profile.batch_max();
-        let room = Room { row_bytes: rows as usize * spec.input_bytes as usize, rows };
-        self.pipeline().reserve(room).map_err(|error| {
-            let mib = (room.row_bytes * BATCH_SLOTS).div_ceil(1 << 20);
+        let graphs = match spec.engine {
+            EngineSpec::Cuda => None,
+            _ if spec.is_captured() => {
+                self.check_device(spec).map_err(|problem| {
+                    refused(problem, "name the same device in all models of the sub-cluster")
+                })?;
+                Some(self.capture(spec)?)
+            }
+            _ => {
+                let problem = "this GPU slot executes kernels and CUDA graphs alone".into();
+                return Err(refused(problem, "put it into a sub-cluster of its own"));
+            }
+        };
+        let model = Model::new(spec, graphs);
+        self.pipeline().reserve(model.room).map_err(|error| {
+            let mib = (model.room.row_bytes * BATCH_SLOTS).div_ceil(1 << 20);
             let problem = format!("its batches take {mib} MiB of the device: {error}");
             refused(problem, "lower its batch_max, or serve it on a larger device")
         })?;
-        self.insert(spec.id, Model { profiles: profiles_of(spec), room });
+        self.insert(spec.id, model);
         Ok(())
+    }
+
+    /// Its graphs are to execute on this GPU slot's device.
+    fn check_device(&self, spec: &ModelSpec) -> Result<(), String> {
+        let EngineSpec::Onnx { place: OnnxPlace { device: Device::Cuda(first), .. }, .. } =
+            spec.engine
+        else {
+            unreachable!("only a model on a GPU is captured");
+        };
+        let (named, own) = (first + self.slot, self.device);
+        match named == own {
+            true => Ok(()),
+            false => {
+                Err(format!("it names device {named} for this GPU slot, which has device {own}"))
+            }
+        }
+    }
+
+    fn capture(&mut self, spec: &ModelSpec) -> Result<Graphs, EngineError> {
+        let (slot, store) = (self.slot, self.store.clone());
+        let gpu = self.pipeline().driver_mut();
+        let free = |gpu: &mut Gpu| gpu.free_bytes().unwrap_or_default();
+        let before = free(gpu);
+        let graphs = Graphs::load(gpu, spec, (slot, &store))?;
+        let mib = before.saturating_sub(free(gpu)) >> 20;
+        tracing::info!(model = spec.name, device_mib = mib, "the model is on the device");
+        Ok(graphs)
     }
 
     fn insert(&mut self, id: ModelId, model: Model) {
         let index = id.0 as usize;
-        self.models.resize(self.models.len().max(index + 1), None);
+        self.models.resize_with(self.models.len().max(index + 1), || None);
         self.models[index] = Some(model);
+    }
+
+    /// How long a batch took.
+    fn learn(&mut self, back: &Back<DeviceJob>) {
+        let BatchJob { model, lens, start_by, .. } = &back.job.batch;
+        let model = self.models.get_mut(model.0 as usize).and_then(Option::as_mut);
+        if let (Some(model), End::Executed { times, .. }) = (model, &back.end) {
+            model.saw(start_by.planned(), lens.len() as u32, times.execution);
+        }
     }
 
     fn model(&self, id: ModelId) -> Option<&Model> {
@@ -134,7 +171,8 @@ impl Cuda {
 }
 
 /// A batch as it goes back to the I/O thread.
-fn returned(Back { job: DeviceJob(job), end, .. }: Back<DeviceJob>, now: Nanos) -> BatchBack {
+fn returned(Back { job, end, .. }: Back<DeviceJob>, now: Nanos) -> BatchBack {
+    let DeviceJob { batch: job, .. } = job;
     let variant = job.start_by.planned();
     let end = match end {
         End::Executed { started, finished, times } => {
@@ -153,9 +191,10 @@ fn returned(Back { job: DeviceJob(job), end, .. }: Back<DeviceJob>, now: Nanos) 
 }
 
 impl Engine for Cuda {
-    /// Nothing: these models have no weights, and the memory of batches is all models' together.
-    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
-        0
+    /// The size of its files, which is mostly weights. The kernel has none, and the memory of batches is all models'
+    /// together.
+    fn model_bytes(&mut self, spec: &ModelSpec) -> u64 {
+        files_bytes(spec)
     }
 
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
@@ -186,16 +225,16 @@ impl Engine for Cuda {
 
     fn prepare(&mut self, batch: BatchJob) {
         // The kernel's duration is fixed with the copy of the rows: the planned variant executes or none does.
-        let variant = usize::from(batch.start_by.planned());
-        let profile = self.model(batch.model).and_then(|model| model.profiles.get(variant));
-        let time = profile.map_or(Nanos::ZERO, |profile| profile.latency(batch.lens.len() as u32));
-        let slot = batch.slot;
-        self.pipeline().prepare(slot, DeviceJob(batch), time);
+        let (variant, rows) = (batch.start_by.planned(), batch.lens.len() as u32);
+        let model = self.model(batch.model);
+        let time = model.map_or(Nanos::ZERO, |model| model.time(variant, rows));
+        let (slot, graphs) = (batch.slot, model.and_then(Model::graphs));
+        self.pipeline().prepare(slot, DeviceJob { batch, graphs }, time);
     }
 
     fn submit(&mut self, slot: usize) {
         let now = self.clock.now();
-        let known = self.pipeline().job(slot).map(|job| job.0.model);
+        let known = self.pipeline().job(slot).map(|job| job.batch.model);
         let is_loaded = known.is_some_and(|model| self.model(model).is_some());
         match is_loaded {
             true => self.pipeline().submit(slot, now),
@@ -209,11 +248,13 @@ impl Engine for Cuda {
 
     fn poll(&mut self) -> Option<BatchBack> {
         let (now, pipeline) = (self.clock.now(), self.pipeline.as_mut()?);
-        let back = pipeline.poll(now).map(|back| returned(back, now));
+        let back = pipeline.poll(now);
         if back.is_none() && !self.spins && pipeline.is_busy() {
             park_thread(Some(NAP));
         }
-        back
+        let back = back?;
+        self.learn(&back);
+        Some(returned(back, now))
     }
 
     fn is_busy(&self) -> bool {
@@ -242,5 +283,23 @@ impl BatchMemory for PinnedMemory {
 
     fn outputs(&self, rows: u32, bytes: usize) -> Result<Outputs, NoMemory> {
         Outputs::with_room(rows, bytes).ok_or(NoMemory { bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_models::captured;
+
+    #[test]
+    fn a_model_that_names_another_device_is_refused_before_anything_is_done_on_this_one() {
+        let open: OpenLibrary = || panic!("no device is needed for that");
+        let slot = |device| Cuda::of_slot(open, Clock::start(), (1, device), HostStore::default());
+        let refused = slot(1).add(&captured(2)).unwrap_err().to_string();
+        assert!(
+            refused.contains("names device 3 for this GPU slot, which has device 1"),
+            "{refused}"
+        );
+        assert_eq!(slot(3).check_device(&captured(2)), Ok(()));
     }
 }
