@@ -98,7 +98,7 @@ goals goals.json
 idle=park
 (($(nproc) < 8)) || idle=spin
 path() { "$BATON" bench path --idle $idle --engine cuda --slots 1 --bytes 150528 --latency-ms "$2" --batch "$3" --outstanding "$4" --seconds $short --json; }
-step path-full.json path full 2 16 128 &&
+step path-full.json path full 2 16 64 &&
     say "  full load over loopback, idle = $idle: $(number path-full.json '"%.1f batches/s of %.1f" % (d["tasks_per_s"] / d["mean_batch"], 1e3 / (2 + 0.001 * d["mean_batch"]))')"
 step path-one.json path one 0.5 1 1 &&
     say "  one row over loopback, idle = $idle: $(number path-one.json '"p50 %.3f ms, of which %.3f ms are the execution; at most 0.15 ms beside it" % (d["p50_ms"], 0.501)')"
