@@ -323,14 +323,19 @@ pub(super) fn load_measured(
     Ok((share, profiles))
 }
 
-/// Loads a model, if there is memory for it.
+/// Loads a model, if there is memory for it: by its description before, and by what the engine measured after.
 pub(super) fn load_within(
     engine: &mut dyn Engine,
     budget: &Budget,
     spec: &ModelSpec,
 ) -> Result<Share, EngineError> {
-    let share = budget.take(&spec.name, engine.model_bytes(spec))?;
+    let mut share = budget.take(&spec.name, engine.model_bytes(spec))?;
     engine.load(spec)?;
+    let taken = engine.taken_bytes(spec.id).unwrap_or(0);
+    if let Err(error) = share.grow(&spec.name, taken) {
+        engine.unload(spec.id);
+        return Err(error);
+    }
     Ok(share)
 }
 

@@ -4,7 +4,7 @@ use baton_topo::{Clock, EngineSpec, OnnxPlace, Sha256, park_thread};
 use baton_types::Nanos;
 
 use super::*;
-use crate::execute::{Blocking, BlockingEngine, Emulated, Inputs, Outputs};
+use crate::execute::{BatchBack, BatchJob, Blocking, BlockingEngine, Emulated, Inputs, Outputs};
 use crate::test_models::emulated;
 
 const STUCK: ModelId = ModelId(9);
@@ -164,4 +164,64 @@ fn files_of_a_model_that_is_added_stay_in_memory_if_they_are_right_and_the_model
     let (outcome, is_kept) = kept(STUCK, from_file(&file, None), true);
     assert!(matches!(outcome, Err(EngineError::Memory { .. })), "{outcome:?}");
     assert!(!is_kept, "the model was not added");
+}
+
+/// An engine whose models turn out to take more than they said.
+#[derive(Default)]
+struct Larger {
+    loaded: Vec<ModelId>,
+}
+
+impl Engine for Larger {
+    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+        10
+    }
+
+    fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
+        self.loaded.push(model.id);
+        Ok(())
+    }
+
+    fn taken_bytes(&self, model: ModelId) -> Option<u64> {
+        assert!(self.loaded.contains(&model), "measured once it is loaded");
+        Some(60)
+    }
+
+    fn unload(&mut self, model: ModelId) {
+        self.loaded.retain(|&loaded| loaded != model);
+    }
+
+    fn take(&mut self, _: ModelId) -> Option<LooseModel> {
+        None
+    }
+
+    fn put(&mut self, _: ModelId, _: LooseModel) {}
+
+    fn prepare(&mut self, _: BatchJob) {}
+
+    fn submit(&mut self, _: usize) {}
+
+    fn withdraw(&mut self, _: usize) {}
+
+    fn poll(&mut self) -> Option<BatchBack> {
+        None
+    }
+
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_model_that_turns_out_too_large_is_given_up_again() {
+    let (budget, mut engine) = (Budget::new(Some(100)), Larger::default());
+    let [first, second] = [emulated("first", 0, 4, 2), emulated("second", 1, 4, 2)];
+    let share = load_within(&mut engine, &budget, &first).unwrap();
+    assert_eq!(budget.taken(), 60);
+    let refused = load_within(&mut engine, &budget, &second).unwrap_err();
+    let (needs_bytes, free_bytes) = (60, 40);
+    assert_eq!(refused, EngineError::Memory { model: "second".into(), needs_bytes, free_bytes });
+    assert_eq!((engine.loaded.as_slice(), budget.taken()), (&[first.id][..], 60));
+    drop(share);
+    assert!(load_within(&mut engine, &budget, &second).is_ok());
 }

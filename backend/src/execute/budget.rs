@@ -1,7 +1,8 @@
 //! How much memory the models of one GPU slot may take.
 //!
 //! What an engine states is taken before it loads a model, and given back after the model's memory is: by whichever thread
-//! that happens on. So a model that does not fit is refused with nothing begun.
+//! that happens on. So a model that does not fit is refused with nothing begun. What an engine measures while it loads may be
+//! more, and is taken then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,25 @@ pub(super) struct Share {
     bytes: u64,
 }
 
+impl Share {
+    /// Takes more, up to `bytes` for the model.
+    ///
+    /// # Errors
+    /// They are not free. It has what it had.
+    pub(super) fn grow(&mut self, model: &str, bytes: u64) -> Result<(), EngineError> {
+        let more = self.budget.take(model, bytes.saturating_sub(self.bytes));
+        let mut more = more.map_err(|error| match error {
+            EngineError::Memory { model, free_bytes, .. } => {
+                let free_bytes = free_bytes + self.bytes;
+                EngineError::Memory { model, needs_bytes: bytes, free_bytes }
+            }
+            other => other,
+        })?;
+        self.bytes += std::mem::take(&mut more.bytes);
+        Ok(())
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -76,6 +96,23 @@ mod tests {
         assert!(budget.take("third", 7 << 20).is_ok());
         drop(exactly);
         assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn a_share_grows_to_what_its_model_takes_and_gives_all_of_it_back() {
+        let budget = Budget::new(Some(10));
+        let mut share = budget.take("model", 3).unwrap();
+        let _other = budget.take("other", 2).unwrap();
+        share.grow("model", 8).unwrap();
+        assert_eq!(budget.taken(), 10);
+        share.grow("model", 4).unwrap();
+        assert_eq!(budget.taken(), 10, "it takes no less than it was said to");
+        let refused = share.grow("model", 9).unwrap_err();
+        let (needs_bytes, free_bytes) = (9, 8);
+        assert_eq!(refused, EngineError::Memory { model: "model".into(), needs_bytes, free_bytes });
+        assert_eq!(budget.taken(), 10);
+        drop(share);
+        assert_eq!(budget.taken(), 2);
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub trait Engine {
     /// Names the model, its file and the fix. The model is not loaded then.
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError>;
 
+    /// Bytes that a loaded model takes, if the engine has measured that.
+    fn taken_bytes(&self, _: ModelId) -> Option<u64> {
+        None
+    }
+
     /// Gives a model's memory back. Nothing happens if it is not loaded.
     fn unload(&mut self, model: ModelId);
 

@@ -18,19 +18,20 @@ const CHECKSUM_BYTES: usize = 8;
 #[derive(Clone, Debug)]
 pub(in super::super) struct Model {
     durations: Durations,
-    /// `None`: the kernel answers with checksums.
-    graphs: Option<Arc<Graphs>>,
+    /// With the bytes of the device that they take; `None`: the kernel answers with checksums.
+    graphs: Option<(Arc<Graphs>, u64)>,
     pub(super) room: Room,
 }
 
 impl Model {
-    pub(super) fn new(spec: &ModelSpec, graphs: Option<Graphs>) -> Self {
+    pub(super) fn new(spec: &ModelSpec, graphs: Option<(Graphs, u64)>) -> Self {
         let (rows, signature) = (spec.profile.batch_max(), spec.signature());
         let bytes = |row: &Row| rows as usize * row.bytes_max() as usize;
         let (row_bytes, answer_bytes) = (bytes(&signature.input), bytes(&signature.output));
         let room = Room { row_bytes, rows, answer_bytes };
         let durations = Durations::new(spec, graphs.is_some());
-        Self { durations, graphs: graphs.map(Arc::new), room }
+        let graphs = graphs.map(|(graphs, bytes)| (Arc::new(graphs), bytes));
+        Self { durations, graphs, room }
     }
 
     /// How long a batch should execute.
@@ -44,7 +45,11 @@ impl Model {
     }
 
     pub(super) fn graphs(&self) -> Option<Arc<Graphs>> {
-        self.graphs.clone()
+        self.graphs.as_ref().map(|(graphs, _)| Arc::clone(graphs))
+    }
+
+    pub(super) fn device_bytes(&self) -> Option<u64> {
+        self.graphs.as_ref().map(|&(_, bytes)| bytes)
     }
 }
 

@@ -139,15 +139,17 @@ impl Cuda {
         }
     }
 
-    fn capture(&mut self, spec: &ModelSpec) -> Result<Graphs, EngineError> {
+    /// With how much less memory the device has afterwards.
+    fn capture(&mut self, spec: &ModelSpec) -> Result<(Graphs, u64), EngineError> {
         let (slot, store) = (self.slot, self.store.clone());
         let gpu = self.pipeline().driver_mut();
         let free = |gpu: &mut Gpu| gpu.free_bytes().unwrap_or_default();
         let before = free(gpu);
         let graphs = Graphs::load(gpu, spec, (slot, &store))?;
-        let mib = before.saturating_sub(free(gpu)) >> 20;
+        let bytes = before.saturating_sub(free(gpu));
+        let mib = bytes >> 20;
         tracing::info!(model = spec.name, device_mib = mib, "the model is on the device");
-        Ok(graphs)
+        Ok((graphs, bytes))
     }
 
     fn insert(&mut self, id: ModelId, model: Model) {
@@ -202,6 +204,11 @@ impl Engine for Cuda {
             self.pipeline = Some(self.open()?);
         }
         self.add(model)
+    }
+
+    /// Of graphs: what the device had less after loading. Another process that takes memory meanwhile counts as well.
+    fn taken_bytes(&self, model: ModelId) -> Option<u64> {
+        self.model(model)?.device_bytes()
     }
 
     fn unload(&mut self, model: ModelId) {
