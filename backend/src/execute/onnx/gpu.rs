@@ -103,7 +103,7 @@ const FIXES: [(&str, &str); 14] = [
         "install TensorRT 10 where the linker looks for libraries, or remove tensorrt = true",
     ),
     (
-        "libonnxruntime_providers_tensorrt.so",
+        "libonnxruntime_providers_tensorrt.so: cannot open",
         "this ONNX Runtime has no TensorRT provider beside it: `./x onnxruntime --gpu` fetches one",
     ),
     (
@@ -189,5 +189,14 @@ mod tests {
         assert_eq!(fault.problem, words);
         assert!(fault.fix.contains("./x onnxruntime --gpu"), "{fault:?}");
         assert_eq!(explained("INVALID_ARGUMENT : got shape [3]"), None);
+        let of = |library: &str| {
+            let error = format!(
+                "Failed to load library /a/libonnxruntime_providers_tensorrt.so with error: {library}: cannot open shared object file"
+            );
+            explained(&error).unwrap().fix
+        };
+        assert!(of("libnvinfer.so.10").contains("TensorRT 10"));
+        assert!(of("/a/libonnxruntime_providers_tensorrt.so").contains("has no TensorRT provider"));
+        assert!(of("libcublas.so.13").contains("finds the libraries of CUDA"));
     }
 }
