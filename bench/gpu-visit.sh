@@ -90,7 +90,7 @@ if command -v nvidia-smi >/dev/null; then
 fi
 
 # --- engine = "cuda" ------------------------------------------------------------------------------------------------------
-# Each goal beside a bare loop of the same kernel: rates, gaps, copies, tails, memory, CPU time, prediction. About four minutes.
+# Each goal beside a bare loop of the same kernel: rates, gaps, copies, tails, memory, CPU time, prediction. About two minutes.
 step goals.json "$BATON" bench gpu ${fake:+--fake} --batches $batches --json
 goals goals.json
 # The whole path over loopback, client, scheduler and backend: at full load, and one row at a time on an idle device.

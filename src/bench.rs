@@ -231,7 +231,8 @@ pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
                 Some(file) => {
                     let model = gpu_model(file, args)?;
                     note("loading the model, and capturing a graph for each size of batch");
-                    let graphs = Graphs::load(&rig.driver()?, &model, (0, &HostStore::default()))?;
+                    let graphs =
+                        Graphs::load(&mut rig.driver()?, &model, (0, &HostStore::default()))?;
                     let model = GpuModel {
                         row_bytes: model.input_bytes,
                         answer_bytes: graphs.answer_bytes(),

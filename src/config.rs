@@ -99,7 +99,7 @@ fn captured(model: &ModelSpec) -> Result<(), EngineError> {
     match usual_device(model) {
         Device::Cuda(first) if model.is_captured() => {
             let (clock, store) = (Clock::start(), HostStore::default());
-            Cuda::of_slot(open_driver, clock, (0, first), store).load(model)
+            Cuda::new(open_driver, clock, (0, first), store).load(model)
         }
         _ => Ok(()),
     }

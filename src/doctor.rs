@@ -1,9 +1,8 @@
 //! `baton doctor`.
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
-
-use std::os::fd::AsFd;
 
 use baton_cuda::{DeviceExport, DeviceFacts, Library, Nvml};
 use baton_topo::doctor::{Cuda, CudaDevice, CudaState, Need, Verbs, examine};

@@ -283,12 +283,15 @@ fn start_executors(
         let models: Vec<_> = config.loaded_at_start().cloned().collect();
         let owner = owner.clone();
         let (executor, profiles) = match first_device(&config.models) {
-            None => ThreadExecutor::start(placing, models, owner)?,
+            None => {
+                tell_of_calls(&models);
+                ThreadExecutor::start(placing, models, owner)?
+            }
             Some(first) => {
                 let (spins, store) = (config.idle == Idle::Spin, store.clone());
                 let make = move || {
                     let slot = (gpu, first + gpu);
-                    Cuda::of_slot(Library::open, clock, slot, store.clone()).spinning(spins)
+                    Cuda::new(Library::open, clock, slot, store.clone()).spinning(spins)
                 };
                 ThreadExecutor::start_with(placing, models, owner, make)?
             }
@@ -297,6 +300,17 @@ fn start_executors(
         measured.extend(profiles);
     }
     Ok((executors, measured))
+}
+
+/// Without graphs a batch's rows are not copied while the one before executes.
+fn tell_of_calls(models: &[ModelSpec]) {
+    for model in models.iter().filter(|model| model.engine.is_on_gpu()) {
+        tracing::info!(
+            model = model.name,
+            can_be_captured = model.is_captured(),
+            "its batches execute by calls and not as CUDA graphs: see docs/gpu.md, ONNX models"
+        );
+    }
 }
 
 /// The first GPU slot measures for all.

@@ -54,7 +54,7 @@ fn start(
     let (store, trials) = (HostStore::default(), vec![]);
     let placing =
         Placing { placement, clock, slot, seed, model_memory, store, trials, measure: true };
-    let make = move || Cuda::new(open, clock, device, false);
+    let make = move || Cuda::new(open, clock, (device, device), HostStore::default());
     Ok(ThreadExecutor::start_with(placing, models, owner, make)?.0)
 }
 

@@ -1,5 +1,7 @@
 //! Baton's own kernels: PTX that is committed beside its source, in `kernels/`.
 
+/// Bytes of a checksum.
+pub const CHECKSUM_BYTES: usize = 8;
 /// Rows of a batch have one block each.
 pub(crate) const THREADS: u32 = 256;
 /// Words of a header before the rows' lengths.

@@ -21,7 +21,7 @@ pub use driver::{
     CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel, Lane,
     RowsAt, Stream,
 };
-pub use kernel::{CHECKSUM, KernelSource, header};
+pub use kernel::{CHECKSUM, CHECKSUM_BYTES, KernelSource, header};
 pub use library::{
     DeviceExport, DeviceFacts, ExportError, Gpu, GpuState, Graph, Library, LockedClocks, Nvml,
     NvmlError, OpenError, Pinned, Pinning, Recorder,

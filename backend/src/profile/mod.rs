@@ -224,20 +224,15 @@ fn engine_on(
         fix,
     };
     match (&model.engine, device) {
-        (EngineSpec::Cuda, Device::Cuda(number)) => {
-            Ok(Box::new(Cuda::new(open, clock, number, true)))
-        }
-        (EngineSpec::Onnx { .. }, Device::Cuda(number)) if model.is_captured() => {
-            let engine = Cuda::of_slot(open, clock, (0, number), HostStore::default());
-            Ok(Box::new(engine.spinning(true)))
-        }
         (EngineSpec::Cuda, Device::Cpu) => Err(refused("name a GPU: --device cuda:0")),
         (EngineSpec::Emulated { .. }, Device::Cuda(_)) => {
             Err(refused("leave --device out: an emulated model lasts what its profile says"))
         }
-        (EngineSpec::Emulated { .. }, Device::Cpu) | (EngineSpec::Onnx { .. }, _) => {
-            Ok(Box::new(Blocking::new(Engines::new(clock, 0, 1, HostStore::default()), clock)))
+        (engine, Device::Cuda(number)) if *engine == EngineSpec::Cuda || model.is_captured() => {
+            let engine = Cuda::new(open, clock, (0, number), HostStore::default());
+            Ok(Box::new(engine.spinning(true)))
         }
+        _ => Ok(Box::new(Blocking::new(Engines::new(clock, 0, 1, HostStore::default()), clock))),
     }
 }
 

@@ -7,7 +7,7 @@ use baton_core::{Nanos, Profile};
 use baton_cuda::{Graph, Program};
 
 use super::subject::Subject;
-use super::{Figures, GpuBench, GpuBenchError, GpuReport, LibraryRig, ROWS, Rig, Turns};
+use super::{GpuBench, GpuBenchError, GpuReport, LibraryRig, ROWS, Rig, Turns};
 use super::{bare, goals, one_row, prediction};
 
 /// The least share of the bare loop's rate.
@@ -53,7 +53,7 @@ pub fn run_model(
     note(&format!("full load, batches of {rows} that last {latency_ms:.3} ms"));
     let turns = Turns::take(rig, bench, (rows, profile.latency(rows)), &mut subject, stop)?;
     report.goals.push(goals::full_load(&turns, latency_ms, FULL_LOAD));
-    report.goals.extend(goals::of_the_device(&turns, latency_ms, Figures::Device));
+    report.goals.extend(goals::of_the_device(&turns, latency_ms, rig.figures()));
     note("one row on an idle device");
     report.goals.push(one_row(rig, profile.latency(1), &mut subject)?);
     note("batches of all sizes, beside what is predicted");

@@ -214,6 +214,7 @@ exports! {
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
         alive(OK)
     }
+    // Not called by Baton: work that another library puts into a stream, for tests of captures.
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) {
         let (to, from, mut world) = (to as usize, from as usize, world());
         if !world.is_device(to, bytes) || !world.is_device(from, bytes) { return INVALID_VALUE }

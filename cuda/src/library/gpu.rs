@@ -270,9 +270,11 @@ impl Driver for Gpu {
         blocks: u32,
         arguments: &[DeviceBlock],
     ) -> Result<(), CudaError> {
-        let mut values: Vec<u64> =
-            arguments.iter().map(|&block| self.device_at(block, 0)).collect();
-        self.start(stream, kernel, (blocks, 1), &mut values)
+        let mut values = [0; ARGUMENTS_MAX];
+        for (value, &block) in values.iter_mut().zip(arguments) {
+            *value = self.device_at(block, 0);
+        }
+        self.start(stream, kernel, (blocks, 1), &mut values[..arguments.len()])
     }
 
     fn copy_rows(

@@ -104,15 +104,20 @@ impl Recorder {
         // SAFETY: the capture was begun just now; writes one handle, or null if it was broken off.
         let ended = unsafe { (library.call.end_capture)(self.stream, &raw mut graph) };
         // What broke the capture off is the better reason.
-        worked?;
-        library.check("cuStreamEndCapture", ended)?;
-        let mut instance: Handle = std::ptr::null_mut();
+        let worked = worked.and_then(|()| Ok(library.check("cuStreamEndCapture", ended)?));
+        let instance = worked.and_then(|()| Ok(self.instantiate(graph)?));
+        if !graph.is_null() {
+            // SAFETY: made by the capture, and not used any more: an instance is a copy.
+            let _ = unsafe { (library.call.destroy_graph)(graph) };
+        }
+        Ok(Graph { context: Arc::clone(&self.context), instance: instance? })
+    }
+
+    fn instantiate(&self, graph: Handle) -> Result<Handle, CudaError> {
+        let (library, mut instance) = (&self.context.library, std::ptr::null_mut());
         // SAFETY: writes one handle; the graph is whole.
         let made = unsafe { (library.call.instantiate)(&raw mut instance, graph, 0) };
-        // SAFETY: made by the capture, and not used any more: an instance is a copy.
-        let _ = unsafe { (library.call.destroy_graph)(graph) };
-        library.check("cuGraphInstantiate", made)?;
-        Ok(Graph { context: Arc::clone(&self.context), instance })
+        library.check("cuGraphInstantiate", made).map(|()| instance)
     }
 }
 

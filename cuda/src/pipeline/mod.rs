@@ -30,10 +30,10 @@ use std::collections::VecDeque;
 use baton_types::Nanos;
 
 use crate::driver::{CudaError, Driver, Event, Kernel, Lane, Stream};
-use crate::kernel::{CHECKSUM, header};
+use crate::kernel::{CHECKSUM, CHECKSUM_BYTES, header};
 pub use batch::{Back, End, Job, Times};
 pub use place::Room;
-use place::{CHECKSUM_BYTES, Place, Stage};
+use place::{Place, Stage};
 pub use work::{Program, Tensor, Work};
 
 /// Executions that may be on the device: one, and one behind it.

@@ -7,10 +7,7 @@ use crate::driver::{
     CudaError, DeviceBlock, DeviceMemory, Driver, Event, HostBlock, HostSource, Kernel, RowsAt,
     Stream,
 };
-use crate::kernel::header_bytes;
-
-/// Bytes of a checksum.
-pub(super) const CHECKSUM_BYTES: usize = 8;
+use crate::kernel::{CHECKSUM_BYTES, header_bytes};
 
 /// How large a batch may be.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,7 +1,7 @@
 //! What executes a batch: the kernel that answers with checksums, or a graph with memory of its own.
 
-use super::place::CHECKSUM_BYTES;
 use crate::driver::{CudaError, DeviceBlock, DeviceMemory, Driver, RowsAt, Stream};
+use crate::kernel::CHECKSUM_BYTES;
 
 /// What executes a batch.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_cuda::{Graph, HostSource, Job, Room, Work};
+use baton_cuda::{CHECKSUM_BYTES, Graph, HostSource, Job, Room, Work};
 use baton_topo::ModelSpec;
 use baton_topo::signature::Row;
 use baton_types::Nanos;
@@ -11,51 +11,29 @@ use super::super::BatchJob;
 use super::super::measure::{Profiles, profiles_of};
 use super::super::onnx::Graphs;
 
-/// Bytes of a checksum as the kernel leaves it.
-const CHECKSUM_BYTES: usize = 8;
-
 /// A model that is loaded.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Model {
-    durations: Durations,
-    /// With the bytes of the device that they take; `None`: the kernel answers with checksums.
-    graphs: Option<(Arc<Graphs>, u64)>,
+    pub(super) durations: Durations,
+    /// `None`: the kernel answers with checksums.
+    pub(super) graphs: Option<Arc<Graphs>>,
     pub(super) room: Room,
 }
 
 impl Model {
-    pub(super) fn new(spec: &ModelSpec, graphs: Option<(Graphs, u64)>) -> Self {
+    pub(super) fn new(spec: &ModelSpec, graphs: Option<Graphs>) -> Self {
         let (rows, signature) = (spec.profile.batch_max(), spec.signature());
         let bytes = |row: &Row| rows as usize * row.bytes_max() as usize;
         let (row_bytes, answer_bytes) = (bytes(&signature.input), bytes(&signature.output));
         let room = Room { row_bytes, rows, answer_bytes };
         let durations = Durations::new(spec, graphs.is_some());
-        let graphs = graphs.map(|(graphs, bytes)| (Arc::new(graphs), bytes));
-        Self { durations, graphs, room }
-    }
-
-    /// How long a batch should execute.
-    pub(super) fn time(&self, variant: u16, rows: u32) -> Nanos {
-        self.durations.of(variant, rows)
-    }
-
-    /// How long one did.
-    pub(super) fn saw(&mut self, variant: u16, rows: u32, execution: Nanos) {
-        self.durations.saw(variant, rows, execution);
-    }
-
-    pub(super) fn graphs(&self) -> Option<Arc<Graphs>> {
-        self.graphs.as_ref().map(|(graphs, _)| Arc::clone(graphs))
-    }
-
-    pub(super) fn device_bytes(&self) -> Option<u64> {
-        self.graphs.as_ref().map(|&(_, bytes)| bytes)
+        Self { durations, graphs: graphs.map(Arc::new), room }
     }
 }
 
 /// How long a model's batches should execute: by the kernel exactly as planned, by a graph as long as the last of that size.
 #[derive(Clone, Debug)]
-struct Durations {
+pub(super) struct Durations {
     /// Of each variant.
     profiles: Profiles,
     /// By variant and rows; zero where none was seen. The kernel has no variants here.
@@ -70,7 +48,8 @@ impl Durations {
         Self { profiles: profiles_of(spec), seen }
     }
 
-    fn of(&self, variant: u16, rows: u32) -> Nanos {
+    /// How long a batch should execute.
+    pub(super) fn of(&self, variant: u16, rows: u32) -> Nanos {
         let variant = usize::from(variant);
         let seen = self.seen.get(variant).and_then(|seen| seen.get(rows as usize));
         if let Some(&seen) = seen.filter(|&&seen| seen > Nanos::ZERO) {
@@ -79,7 +58,8 @@ impl Durations {
         self.profiles.get(variant).map_or(Nanos::ZERO, |profile| profile.latency(rows))
     }
 
-    fn saw(&mut self, variant: u16, rows: u32, execution: Nanos) {
+    /// How long one did.
+    pub(super) fn saw(&mut self, variant: u16, rows: u32, execution: Nanos) {
         let seen = self.seen.get_mut(usize::from(variant));
         if let Some(seen) = seen.and_then(|seen| seen.get_mut(rows as usize)) {
             *seen = execution;
@@ -162,7 +142,7 @@ mod tests {
     fn the_kernel_lasts_as_long_as_planned_whatever_was_seen() {
         let spec = supernet("net", 0, 4, 3);
         let mut model = Model::new(&spec, None);
-        model.saw(1, 3, Nanos(7));
-        assert_eq!(model.time(1, 3), spec.profile_of(1).latency(3));
+        model.durations.saw(1, 3, Nanos(7));
+        assert_eq!(model.durations.of(1, 3), spec.profile_of(1).latency(3));
     }
 }

@@ -8,7 +8,7 @@ mod job;
 
 use std::sync::Arc;
 
-use baton_cuda::{Back, CudaError, Driver, End, Gpu, Library, OpenError, Pinning, Pipeline};
+use baton_cuda::{Back, CudaError, End, Gpu, Library, OpenError, Pinning, Pipeline};
 use baton_rdma::{BatchBuffer, NoMemory};
 use baton_topo::{Clock, Device, EngineSpec, ModelSpec, OnnxPlace, park_thread};
 use baton_types::{ModelId, Nanos};
@@ -48,14 +48,9 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// An engine on the device with this number, which is its GPU slot's. `open` is called with its first model; usually it
-    /// is [`Library::open`].
-    pub fn new(open: OpenLibrary, clock: Clock, device: u32, spins: bool) -> Self {
-        Self::of_slot(open, clock, (device, device), HostStore::default()).spinning(spins)
-    }
-
-    /// As [`Cuda::new`], for a GPU slot whose device may have another number. Files that `store` has are not looked for.
-    pub fn of_slot(
+    /// An engine for a GPU slot, on the device with this number. `open` is called with its first model; usually it is
+    /// [`Library::open`]. Files that `store` has are not looked for.
+    pub fn new(
         open: OpenLibrary,
         clock: Clock,
         (slot, device): (u32, u32),
@@ -139,17 +134,12 @@ impl Cuda {
         }
     }
 
-    /// With how much less memory the device has afterwards.
-    fn capture(&mut self, spec: &ModelSpec) -> Result<(Graphs, u64), EngineError> {
+    fn capture(&mut self, spec: &ModelSpec) -> Result<Graphs, EngineError> {
         let (slot, store) = (self.slot, self.store.clone());
-        let gpu = self.pipeline().driver_mut();
-        let free = |gpu: &mut Gpu| gpu.free_bytes().unwrap_or_default();
-        let before = free(gpu);
-        let graphs = Graphs::load(gpu, spec, (slot, &store))?;
-        let bytes = before.saturating_sub(free(gpu));
-        let mib = bytes >> 20;
+        let graphs = Graphs::load(self.pipeline().driver_mut(), spec, (slot, &store))?;
+        let mib = graphs.device_bytes() >> 20;
         tracing::info!(model = spec.name, device_mib = mib, "the model is on the device");
-        Ok((graphs, bytes))
+        Ok(graphs)
     }
 
     fn insert(&mut self, id: ModelId, model: Model) {
@@ -163,7 +153,7 @@ impl Cuda {
         let BatchJob { model, lens, start_by, .. } = &back.job.batch;
         let model = self.models.get_mut(model.0 as usize).and_then(Option::as_mut);
         if let (Some(model), End::Executed { times, .. }) = (model, &back.end) {
-            model.saw(start_by.planned(), lens.len() as u32, times.execution);
+            model.durations.saw(start_by.planned(), lens.len() as u32, times.execution);
         }
     }
 
@@ -206,9 +196,8 @@ impl Engine for Cuda {
         self.add(model)
     }
 
-    /// Of graphs: what the device had less after loading. Another process that takes memory meanwhile counts as well.
     fn taken_bytes(&self, model: ModelId) -> Option<u64> {
-        self.model(model)?.device_bytes()
+        Some(self.model(model)?.graphs.as_ref()?.device_bytes())
     }
 
     fn unload(&mut self, model: ModelId) {
@@ -234,8 +223,8 @@ impl Engine for Cuda {
         // The kernel's duration is fixed with the copy of the rows: the planned variant executes or none does.
         let (variant, rows) = (batch.start_by.planned(), batch.lens.len() as u32);
         let model = self.model(batch.model);
-        let time = model.map_or(Nanos::ZERO, |model| model.time(variant, rows));
-        let (slot, graphs) = (batch.slot, model.and_then(Model::graphs));
+        let time = model.map_or(Nanos::ZERO, |model| model.durations.of(variant, rows));
+        let (slot, graphs) = (batch.slot, model.and_then(|model| model.graphs.clone()));
         self.pipeline().prepare(slot, DeviceJob { batch, graphs }, time);
     }
 
@@ -301,7 +290,7 @@ mod tests {
     #[test]
     fn a_model_that_names_another_device_is_refused_before_anything_is_done_on_this_one() {
         let open: OpenLibrary = || panic!("no device is needed for that");
-        let slot = |device| Cuda::of_slot(open, Clock::start(), (1, device), HostStore::default());
+        let slot = |device| Cuda::new(open, Clock::start(), (1, device), HostStore::default());
         let refused = slot(1).add(&captured(2)).unwrap_err().to_string();
         assert!(
             refused.contains("names device 3 for this GPU slot, which has device 1"),

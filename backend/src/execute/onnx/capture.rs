@@ -8,9 +8,9 @@ use baton_types::SplitMix64;
 use half::{bf16, f16};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
-use ort::value::{DynTensor, TensorElementType};
+use ort::value::DynTensor;
 
-use super::{Fault, gpu, text};
+use super::{Fault, gpu, tensors, text};
 
 /// Executions before the capture: the first ones take memory and choose kernels.
 const WARM_UPS: usize = 3;
@@ -83,12 +83,12 @@ impl Capture {
         let allocator = Allocator::new(session, memory.map_err(text)?).map_err(text)?;
         let mut binding = session.create_binding().map_err(text)?;
         let mut inputs = Vec::new();
-        for (name, tensor, bound) in tensors(&allocator, &signature.input, rows)? {
+        for (name, tensor, bound) in taken(&allocator, &signature.input, rows)? {
             binding.bind_input(name, &tensor).map_err(text)?;
             inputs.push(bound);
         }
         let mut outputs = Vec::new();
-        for (name, tensor, bound) in tensors(&allocator, &signature.output, rows)? {
+        for (name, tensor, bound) in taken(&allocator, &signature.output, rows)? {
             binding.bind_output(name, tensor).map_err(text)?;
             outputs.push(bound);
         }
@@ -201,43 +201,25 @@ impl Bound {
 }
 
 /// Memory of the device for each tensor of a batch of `rows`, with where it lies in a row.
-fn tensors(
+fn taken(
     allocator: &Allocator,
     of: &Row,
     rows: u32,
 ) -> Result<Vec<(String, DynTensor, Bound)>, String> {
     let specs = of.tensors().iter().zip(of.places());
-    let taken = specs.map(|(spec, place)| {
-        let (kind, shape) = (kind_of(spec.element), shape_of(spec, rows));
+    let tensors = specs.map(|(spec, place)| {
+        let (kind, shape) = (tensors::kind_of(spec.element), shape_of(spec, rows));
         let mut tensor = DynTensor::new(allocator, kind, shape).map_err(text)?;
         let address = tensor.data_ptr_mut().addr() as u64;
         Ok((spec.name.clone(), tensor, Bound::at(address, spec.element, place, rows)))
     });
-    taken.collect()
+    tensors.collect()
 }
 
 /// For a batch of `rows`.
 fn shape_of(spec: &TensorSpec, rows: u32) -> Vec<i64> {
     let extents = spec.shape.iter().map(|extent| extent.max());
     std::iter::once(rows).chain(extents).map(i64::from).collect()
-}
-
-fn kind_of(element: ElementType) -> TensorElementType {
-    match element {
-        ElementType::F32 => TensorElementType::Float32,
-        ElementType::F64 => TensorElementType::Float64,
-        ElementType::F16 => TensorElementType::Float16,
-        ElementType::Bf16 => TensorElementType::Bfloat16,
-        ElementType::I8 => TensorElementType::Int8,
-        ElementType::I16 => TensorElementType::Int16,
-        ElementType::I32 => TensorElementType::Int32,
-        ElementType::I64 => TensorElementType::Int64,
-        ElementType::U8 => TensorElementType::Uint8,
-        ElementType::U16 => TensorElementType::Uint16,
-        ElementType::U32 => TensorElementType::Uint32,
-        ElementType::U64 => TensorElementType::Uint64,
-        ElementType::Bool => TensorElementType::Bool,
-    }
 }
 
 /// Whether two answers are the same but for rounding. What is no number of floating point must be equal.

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use baton_cuda::{Gpu, Graph, Program, Recorder};
+use baton_cuda::{Driver as _, Gpu, Graph, Program, Recorder};
 use baton_topo::{Device, EngineSpec, ModelSpec};
 use ort::session::{IoBinding, Session};
 
@@ -22,6 +22,8 @@ pub struct Graphs {
     /// By variant; each by the rows of its batches, ascending.
     programs: Vec<Vec<(u32, Program<Graph>)>>,
     answers: Answers,
+    /// What the device had less once they were loaded; another process's memory counts if it was taken meanwhile.
+    device_bytes: u64,
     /// Behind the graphs, which use its memory.
     _loaded: Mutex<Loaded>,
 }
@@ -45,7 +47,7 @@ impl Graphs {
     /// # Errors
     /// Names the model, its file and the fix.
     pub fn load(
-        gpu: &Gpu,
+        gpu: &mut Gpu,
         spec: &ModelSpec,
         (slot, store): (u32, &HostStore),
     ) -> Result<Self, EngineError> {
@@ -60,10 +62,12 @@ impl Graphs {
             let fix = "`baton doctor` says what is there";
             EngineError::Library { engine: "cuda", problem: error.to_string(), fix }
         })?;
+        let before = gpu.free_bytes().unwrap_or_default();
         let finite = place.check_finite.then(|| Watch::new(&spec.name));
         let mut graphs = Self {
             programs: Vec::new(),
             answers: Answers::new(signature, finite),
+            device_bytes: 0,
             _loaded: Mutex::new(Loaded {
                 _bindings: Vec::new(),
                 _sessions: Vec::new(),
@@ -77,6 +81,7 @@ impl Graphs {
             let added = graphs.add(&host, spec, file);
             added.map_err(|fault| fault.of_model(spec, file))?;
         }
+        graphs.device_bytes = before.saturating_sub(gpu.free_bytes().unwrap_or_default());
         Ok(graphs)
     }
 
@@ -90,7 +95,7 @@ impl Graphs {
         };
         let loaded = self._loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
         let recorder = &loaded._recorder;
-        let session = host.open_captured(file, *place, recorder.stream())?;
+        let session = host.open_on_gpu(file, (first, Some(recorder.stream())), *place)?;
         let mut session = check(session, spec)?;
         let sizes = match fixed_batch {
             Some(rows) => vec![*rows],
@@ -113,6 +118,11 @@ impl Graphs {
     /// Bytes of an answer.
     pub fn answer_bytes(&self) -> u32 {
         self.answers.bytes()
+    }
+
+    /// Bytes of the device that it takes.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_bytes
     }
 
     /// What executes that many rows.

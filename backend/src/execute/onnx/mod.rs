@@ -200,19 +200,7 @@ impl Host<'_> {
         }
     }
 
-    /// As [`Host::open`], on a GPU: it puts its work into this stream, which must outlive the session.
-    fn open_captured(
-        &self,
-        file: &Path,
-        place: OnnxPlace,
-        stream: *mut (),
-    ) -> Result<Session, Fault> {
-        let Device::Cuda(first) = place.device else {
-            unreachable!("a model on the CPU is not captured");
-        };
-        self.open_on_gpu(file, (first, Some(stream)), place)
-    }
-
+    /// As [`Host::open`], on a GPU. With a stream, which must outlive the session, it puts its work there.
     fn open_on_gpu(
         &self,
         file: &Path,

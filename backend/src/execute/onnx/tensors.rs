@@ -2,7 +2,9 @@
 
 use baton_topo::signature::{ElementType, TensorRef};
 use half::{bf16, f16};
-use ort::value::{DynValue, Tensor, TensorRef as OrtRef};
+use ort::value::{
+    DynValue, IntoTensorElementType as _, Tensor, TensorElementType, TensorRef as OrtRef,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::text;
@@ -26,6 +28,16 @@ macro_rules! by_type {
             ElementType::Bool => $boolean,
         }
     };
+}
+
+/// What ONNX Runtime calls it.
+pub(super) fn kind_of(element: ElementType) -> TensorElementType {
+    macro_rules! kind {
+        ($of:ty) => {
+            <$of>::into_tensor_element_type()
+        };
+    }
+    by_type!(element, kind, TensorElementType::Bool)
 }
 
 /// One tensor of `batch` rows: those given, of equal shapes, and zeros after them.
