@@ -221,7 +221,9 @@ fn member_row(member: &MemberStatus) -> Vec<String> {
         (None, MemberRole::Backend) => format!("backend {}", member.number),
         (_, MemberRole::Frontend) => format!("frontend {}", member.number),
     };
-    let (state, tasks) = (member.state.clone(), member.outstanding.to_string());
+    let missing = member.missing.iter().map(String::as_str);
+    let state = [member.state.as_str()].into_iter().chain(missing).collect::<Vec<_>>().join(" ");
+    let tasks = member.outstanding.to_string();
     vec![name, member.addr.clone(), span(member.member_s), state, tasks]
 }
 

@@ -61,7 +61,7 @@ fn pulled(folder: &Folder, backend: &str) -> Vec<u64> {
 }
 
 /// One command, and every backend has the file. It stays when the server is gone: for a scheduler and a backend that start
-/// again. A backend whose folder is gone too says what it cannot reach.
+/// again. A backend whose folder is gone too waits for the server, and says so.
 #[test]
 fn a_model_is_pulled_by_every_backend_and_outlasts_the_server() {
     if !has_onnx_runtime() {
@@ -77,7 +77,7 @@ fn a_model_is_pulled_by_every_backend_and_outlasts_the_server() {
     for backend in ["a", "b"] {
         assert_eq!(pulled(cluster.folder(), backend), [content.len() as u64]);
     }
-    let url = server.url();
+    let (url, addr) = (server.url(), server.addr().to_owned());
     drop(server);
     a.terminate();
     cluster.kill_and_restart_scheduler();
@@ -91,13 +91,25 @@ fn a_model_is_pulled_by_every_backend_and_outlasts_the_server() {
     let args =
         ["backend", "--config", cluster.file(), "--scheduler", cluster.addr(), "--name", "b"];
     let b = Process::start(&args);
-    let said = b.rest_of_stderr().join("\n");
-    let (status, _) = b.finish();
-    assert!(
-        !status.success() && said.contains(&url) && said.contains("cannot be pulled"),
-        "{said}"
-    );
+    let said = b.behind("is not to be had yet");
+    assert!(said.contains(&url) && said.contains("cannot be pulled"), "{said}");
+    assert_eq!(of_b(&cluster), ("loading".into(), serde_json::json!(["digits"])));
     assert!(answers(&await_model(&client, "digits")), "a serves it");
+    let _back = FileServer::at(&addr, content);
+    b.await_stderr("a model was added");
+    assert_eq!(pulled(cluster.folder(), "b").len(), 1);
+    while of_b(&cluster) != ("serving".into(), Value::Null) {
+        std::thread::yield_now();
+    }
+}
+
+/// The state of backend `b`, and the models that it lacks.
+fn of_b(cluster: &Cluster) -> (Value, Value) {
+    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let members = status["members"].as_array().unwrap();
+    let b = members.iter().find(|member| member["name"] == "b").unwrap();
+    (b["state"].clone(), b["missing"].clone())
 }
 
 /// With a cache of weights the file is in the host's memory: LOADs bring it, also when folder and server are gone.

@@ -46,6 +46,8 @@ pub(crate) struct BatchTask {
     pub(crate) id: TaskId,
     /// Bytes of its input.
     pub(crate) input_bytes: u32,
+    /// It waited for a LOAD.
+    pub(crate) is_cold: bool,
 }
 
 impl Action {
@@ -155,7 +157,11 @@ mod tests {
             earliest: Nanos(earliest),
             latest: Nanos(latest),
             start_by: (Nanos(latest) + START_GRACE).into(),
-            tasks: vec![BatchTask { id: TaskId::new(FrontendId(1), id as u32, 0), input_bytes: 8 }],
+            tasks: vec![BatchTask {
+                id: TaskId::new(FrontendId(1), id as u32, 0),
+                input_bytes: 8,
+                is_cold: false,
+            }],
             fetched: None,
         }
     }
@@ -202,7 +208,7 @@ mod tests {
         let mut queue = ActionQueue::new(1, 4);
         let mut list = queue.task_list();
         let capacity = list.capacity();
-        list.push(BatchTask { id: TaskId(1), input_bytes: 8 });
+        list.push(BatchTask { id: TaskId(1), input_bytes: 8, is_cold: false });
         queue.recycle(list);
         let again = queue.task_list();
         assert!(again.is_empty());

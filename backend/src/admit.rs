@@ -125,9 +125,9 @@ impl ActionChecker {
         self.sorted.sort_unstable();
         let twice = self.sorted.windows(2).any(|pair| pair[0] == pair[1]);
         for task in tasks {
-            let (id, input_bytes) = (TaskId(task.task.get()), task.input_bytes.get());
+            let (id, input_bytes) = (TaskId(task.task.get()), task.input_len());
             if !twice || !list.iter().any(|listed| listed.id == id) {
-                list.push(BatchTask { id, input_bytes });
+                list.push(BatchTask { id, input_bytes, is_cold: task.is_cold() });
             }
         }
         tasks.len() - list.len()

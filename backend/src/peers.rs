@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use baton_rdma::wire::{ActionTask, Hello, PeerUp, RefuseCode, Role, SlabDesc};
+use baton_rdma::wire::{ActionTask, COLD_SINCE, Hello, PeerUp, RefuseCode, Role, SlabDesc};
 use baton_rdma::{CloseReason, ConnId, LogLimit, Peer, Transport};
 use baton_types::{FailReason, FrontendId, ModelId, Nanos, TaskId};
 
@@ -39,6 +39,8 @@ struct Frontend {
     addr: SocketAddr,
     token: u64,
     conn: Option<ConnId>,
+    /// The protocol version of its connection; 0 until that is up.
+    version: u16,
     /// When it was last tried to connect.
     tried: Option<Nanos>,
     /// When its connection last had room for an answer.
@@ -120,6 +122,7 @@ impl Peers {
             addr: message.addr.resolve(seen),
             token: message.token.get(),
             conn: None,
+            version: 0,
             tried: None,
             took: Nanos::ZERO,
             is_told: false,
@@ -198,6 +201,7 @@ impl Peers {
         let is_wanted = !peer.accepted && peer.role == Role::Frontend && is_it;
         if let Some(frontend) = self.frontends[usize::from(owner.0)].as_mut() {
             frontend.is_told &= !is_wanted;
+            frontend.version = peer.version;
         }
         is_wanted
     }
@@ -206,7 +210,7 @@ impl Peers {
     pub(crate) fn closed(&mut self, conn: ConnId, now: Nanos) -> Option<FrontendId> {
         let owner = self.owner(conn)?;
         let frontend = self.frontends[usize::from(owner.0)].as_mut()?;
-        frontend.conn = None;
+        (frontend.conn, frontend.version) = (None, 0);
         self.retry_at = sooner(self.retry_at, frontend.due().max(now));
         Some(owner)
     }
@@ -215,13 +219,22 @@ impl Peers {
     pub(crate) fn know_all(&self, tasks: &[ActionTask]) -> bool {
         tasks.iter().all(|task| {
             let frontend = TaskId(task.task.get()).frontend();
-            self.frontends.get(usize::from(frontend.0)).is_some_and(Option::is_some)
+            self.known(frontend).is_some()
         })
     }
 
     /// The connection to a frontend, which may still be opening.
     pub(crate) fn conn(&self, frontend: FrontendId) -> Option<ConnId> {
-        self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn
+        self.known(frontend)?.conn
+    }
+
+    /// Whether answers to the frontend may say that their task was cold.
+    pub(crate) fn hears_cold(&self, frontend: FrontendId) -> bool {
+        self.known(frontend).is_some_and(|frontend| frontend.version >= COLD_SINCE)
+    }
+
+    fn known(&self, frontend: FrontendId) -> Option<&Frontend> {
+        self.frontends.get(usize::from(frontend.0))?.as_ref()
     }
 
     /// An answer went to a frontend.
@@ -241,8 +254,7 @@ impl Peers {
 
     /// When the last answer of any batch went to a frontend.
     pub(crate) fn last_took(&self, frontend: FrontendId) -> Nanos {
-        let frontend = self.frontends.get(usize::from(frontend.0)).and_then(Option::as_ref);
-        frontend.map_or(Nanos::ZERO, |frontend| frontend.took)
+        self.known(frontend).map_or(Nanos::ZERO, |frontend| frontend.took)
     }
 
     /// Where `task`'s input can be read, for an execution of `model`.
@@ -328,118 +340,5 @@ impl Slab {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use baton_rdma::wire::WireAddr;
-    use baton_rdma::{Identity, InprocNetwork};
-
-    use super::*;
-
-    const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
-
-    fn slab(frontend: u32, first_slot: u32, model: u32) -> SlabDesc {
-        SlabDesc {
-            frontend: frontend.into(),
-            first_slot: first_slot.into(),
-            slots: 4.into(),
-            stride: 64.into(),
-            input_bytes: 16.into(),
-            model: model.into(),
-        }
-    }
-
-    fn up(frontend: u32, slabs: u16) -> PeerUp {
-        PeerUp {
-            frontend: frontend.into(),
-            reserved: 0.into(),
-            token: 1.into(),
-            addr: WireAddr::new(HERE),
-            slabs: slabs.into(),
-            reserved2: 0.into(),
-        }
-    }
-
-    fn model(id: u32, input_bytes: u32) -> ServedModel {
-        let (id, local) = (ModelId(id), ModelId(0));
-        ServedModel {
-            id,
-            local,
-            batch_max: 4,
-            input_bytes,
-            output_bytes: 8,
-            input_is_fixed: true,
-            variants: 1,
-        }
-    }
-
-    #[test]
-    fn a_task_is_found_only_in_a_slab_of_its_model_and_size() {
-        let mut peers = Peers::default();
-        peers.announce(&slab(2, 0, 6)).unwrap();
-        peers.announce(&slab(2, 4, 7)).unwrap();
-        peers.up(&up(2, 2), HERE.ip()).unwrap();
-        let of = |frontend, slot| {
-            let id = TaskId::new(FrontendId(frontend), slot, 0);
-            BatchTask { id, input_bytes: 16 }
-        };
-        let at = |slot| of(2, slot);
-        let sound = Err(FailReason::FetchFailed); // found, but not connected yet
-        assert_eq!(peers.locate(at(4), &model(7, 16)), sound);
-        assert_eq!(peers.locate(at(3), &model(7, 16)), Err(FailReason::WrongSize));
-        assert_eq!(peers.locate(at(8), &model(7, 16)), Err(FailReason::WrongSize));
-        assert_eq!(peers.locate(at(4), &model(7, 32)), Err(FailReason::WrongSize));
-        let stranger = of(3, 4);
-        let short = BatchTask { input_bytes: 15, ..at(4) };
-        assert_eq!(peers.locate(short, &model(7, 16)), Err(FailReason::WrongSize));
-        let small = BatchTask { input_bytes: 8, ..at(4) };
-        assert_eq!(peers.locate(small, &model(7, 8)), Err(FailReason::WrongSize));
-        assert_eq!(peers.locate(stranger, &model(7, 16)), Err(FailReason::FetchFailed));
-    }
-
-    #[test]
-    fn the_frontend_that_is_due_first_is_tried_first() {
-        let mut peers = Peers::default();
-        let ms = Nanos::from_millis;
-        for (frontend, tried) in [(1, ms(10)), (2, ms(40))] {
-            peers.up(&up(frontend, 0), HERE.ip()).unwrap();
-            peers.frontends[frontend as usize].as_mut().unwrap().tried = Some(tried);
-        }
-        let identity = Identity { role: Role::Backend, member: 5 };
-        let mut transport = InprocNetwork::new().endpoint(identity);
-        assert_eq!(peers.connect_due(ms(41), 5, &mut transport), 0);
-        assert_eq!(peers.next_retry(), Some(ms(10) + RECONNECT_AFTER));
-    }
-
-    #[test]
-    fn a_frontend_whose_slabs_do_not_add_up_is_not_taken_in() {
-        let mut peers = Peers::default();
-        assert!(peers.announce(&slab(2, TaskId::SLOTS_MAX - 3, 6)).is_err(), "beyond all slots");
-        assert!(peers.up(&up(2, 1), HERE.ip()).is_err(), "announced none, claims one");
-        peers.announce(&slab(3, 0, 6)).unwrap();
-        assert!(peers.up(&up(2, 1), HERE.ip()).is_err(), "another frontend's slab");
-        assert!(peers.up(&up(1 << 16, 0), HERE.ip()).is_err(), "no such id");
-    }
-
-    /// A stranger may have the address of a frontend that is gone.
-    #[test]
-    fn a_connection_that_does_not_lead_to_the_frontend_is_not_it() {
-        let mut peers = Peers::default();
-        peers.up(&up(2, 0), HERE.ip()).unwrap();
-        let conn = ConnId(4);
-        let frontend = peers.frontends[2].as_mut().unwrap();
-        (frontend.conn, frontend.is_told) = (Some(conn), true);
-        let (role, version) = (Role::Frontend, 1);
-        let it = Peer { role, member: 2, token: 0, addr: HERE, accepted: false, version };
-        let strangers = [
-            Peer { role: Role::ModelThread, ..it },
-            Peer { member: 3, ..it },
-            Peer { accepted: true, ..it },
-        ];
-        assert!(strangers.iter().all(|peer| !peers.opened(conn, peer)));
-        let is_told = |peers: &Peers| peers.frontends[2].as_ref().unwrap().is_told;
-        assert!(is_told(&peers));
-        assert!(peers.opened(conn, &it) && !is_told(&peers));
-        assert!(peers.opened(conn, &Peer { member: 0, ..it }), "it has not joined yet");
-    }
-}
+#[path = "peers_tests.rs"]
+mod tests;

@@ -52,7 +52,9 @@ pub(crate) fn answer_all<T: Transport>(
         let frontend = task_of(answer).frontend();
         let sent = match peers.conn(frontend) {
             Some(conn) => {
-                send(conn, answer, slot, outputs, stamp, transport).map_err(|e| (conn, e))
+                let hears_cold = peers.hears_cold(frontend);
+                let sent = send((conn, hears_cold), answer, slot, outputs, stamp, transport);
+                sent.map_err(|error| (conn, error))
             }
             None => {
                 counters.answers_lost += 1;
@@ -89,21 +91,22 @@ fn waits_until(slot: &BatchSlot, took: Nanos) -> Nanos {
 
 fn task_of(answer: Answer) -> TaskId {
     match answer {
-        Answer::Output(task, _) | Answer::Failed(task, _) => task,
+        Answer::Output(task, _) => task.id,
+        Answer::Failed(task, _) => task,
     }
 }
 
 fn send<T: Transport>(
-    conn: ConnId,
+    (conn, hears_cold): (ConnId, bool),
     answer: Answer,
     slot: &BatchSlot,
     outputs: &Outputs,
     stamp: &Stamp,
     transport: &mut T,
 ) -> Result<(), SendError> {
-    let (task, output) = match answer {
-        Answer::Output(task, row) => (task, outputs.row(row)),
-        Answer::Failed(task, reason) => (task, Err(reason)),
+    let (task, is_cold, output) = match answer {
+        Answer::Output(task, row) => (task.id, task.is_cold, outputs.row(row)),
+        Answer::Failed(task, reason) => (task, false, Err(reason)),
     };
     match output {
         Ok(output) => {
@@ -115,6 +118,7 @@ fn send<T: Transport>(
                 variant: slot.execution().variant.into(),
                 gpu: stamp.gpu.into(),
             };
+            let result = if is_cold && hears_cold { result.cold() } else { result };
             transport.reply(conn, &result, output)
         }
         Err(reason) => {

@@ -86,7 +86,7 @@ impl Execution {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// Its output row, counted in executed rows.
-    Output(TaskId, u32),
+    Output(BatchTask, u32),
     /// It failed.
     Failed(TaskId, FailReason),
 }
@@ -377,10 +377,10 @@ impl BatchSlot {
         self.expect(Phase::Replying);
         let tasks = &self.action.as_ref()?.tasks;
         if let Some(&row) = self.order.get(self.answered) {
-            let task = tasks[usize::from(row)].id;
+            let task = tasks[usize::from(row)];
             return Some(match self.execution.succeeded {
                 true => Answer::Output(task, self.answered as u32),
-                false => Answer::Failed(task, FailReason::Engine),
+                false => Answer::Failed(task.id, FailReason::Engine),
             });
         }
         let mut row = self.answered - self.order.len();

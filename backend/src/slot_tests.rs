@@ -13,6 +13,15 @@ fn task(frontend: u16, slot: u32) -> TaskId {
     TaskId::new(FrontendId(frontend), slot, 7)
 }
 
+/// Every second one was cold.
+fn batch_task(frontend: u16, slot: u32) -> BatchTask {
+    BatchTask { id: task(frontend, slot), input_bytes: 8, is_cold: slot % 2 == 1 }
+}
+
+fn output(frontend: u16, slot: u32, row: u32) -> Answer {
+    Answer::Output(batch_task(frontend, slot), row)
+}
+
 /// A slot that fetches rows of these frontends, one task each.
 fn fetching(frontends: &[u16]) -> BatchSlot {
     let model = ServedModel {
@@ -24,8 +33,8 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         input_is_fixed: true,
         variants: 1,
     };
-    let batch_task = |(i, &f): (usize, &u16)| BatchTask { id: task(f, i as u32), input_bytes: 8 };
-    let tasks = frontends.iter().enumerate().map(batch_task).collect();
+    let tasks = frontends.iter().zip(0..).map(|(&frontend, slot)| batch_task(frontend, slot));
+    let tasks = tasks.collect();
     let (earliest, latest) = (Nanos(10), Nanos(50));
     let mut slot = BatchSlot::new(8);
     slot.begin(Action {
@@ -68,14 +77,7 @@ fn a_whole_batch_goes_round_and_the_slot_is_free_again() {
     assert_eq!(slot.phase(), Phase::Ready);
     assert_eq!(start(&mut slot), (3, vec![]));
     slot.finish(TOLD);
-    assert_eq!(
-        answers(&mut slot),
-        [
-            Answer::Output(task(1, 0), 0),
-            Answer::Output(task(2, 1), 1),
-            Answer::Output(task(1, 2), 2)
-        ]
-    );
+    assert_eq!(answers(&mut slot), [output(1, 0, 0), output(2, 1, 1), output(1, 2, 2)]);
     assert_eq!(slot.free().id, 1);
     assert_eq!(slot.phase(), Phase::Free);
 }
@@ -95,9 +97,9 @@ fn a_lost_row_is_filled_from_the_end_and_answers_still_find_their_tasks() {
     assert_eq!(
         answers(&mut slot),
         [
-            Answer::Output(task(1, 0), 0),
-            Answer::Output(task(1, 3), 1),
-            Answer::Output(task(1, 2), 2),
+            output(1, 0, 0),
+            output(1, 3, 1),
+            output(1, 2, 2),
             Answer::Failed(task(1, 1), FailReason::StaleGeneration),
         ]
     );
@@ -126,7 +128,7 @@ fn compacting_keeps_every_row_that_arrived_whatever_is_lost() {
         assert_eq!(told.len(), 8, "pattern {pattern:#010b}");
         for answer in told {
             match answer {
-                Answer::Output(id, row) => assert_eq!(memory[row as usize], Some(id.slot())),
+                Answer::Output(task, row) => assert_eq!(memory[row as usize], Some(task.id.slot())),
                 Answer::Failed(id, reason) => {
                     assert_eq!(pattern & (1 << id.slot()), 0);
                     assert_eq!(reason, FailReason::FetchFailed);
@@ -220,7 +222,7 @@ fn once_executing_a_vanished_frontend_changes_nothing() {
     start(&mut slot);
     assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 0);
     slot.finish(TOLD);
-    assert_eq!(answers(&mut slot), [Answer::Output(task(3, 0), 0)]);
+    assert_eq!(answers(&mut slot), [output(3, 0, 0)]);
 }
 
 #[test]
@@ -246,7 +248,7 @@ fn a_batch_that_is_prepared_again_leaves_out_what_was_lost_meanwhile() {
     slot.submit();
     slot.finish(TOLD);
     let told = answers(&mut slot);
-    assert_eq!(told[..2], [Answer::Output(task(1, 4), 0), Answer::Output(task(1, 1), 1)]);
+    assert_eq!(told[..2], [output(1, 4, 0), output(1, 1, 1)]);
     assert_eq!(told.len(), 5, "each task once");
 }
 

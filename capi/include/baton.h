@@ -268,6 +268,8 @@ typedef struct baton_outcome {
     uint64_t ended_ns;        /* when the client had the outcome */
     uint64_t clock_error_ns;  /* completed: how wrong started_ns and finished_ns can be; UINT64_MAX: they are not known */
     uint64_t retry_after_ns;  /* dropped: how long to wait before another submit; 0: not known */
+    uint32_t is_cold;         /* completed: no GPU slot held its model when it came, so it waited for a LOAD */
+    uint32_t reserved;        /* zero */
 } baton_outcome;
 
 /* "deadline", "quota", "engine", ... of a kind and a reason. Never NULL; valid for ever. */

@@ -24,11 +24,12 @@ const FAILED: u64 = 2;
 const BY: [EndedBy; 3] = [EndedBy::Scheduler, EndedBy::Backend, EndedBy::Client];
 
 impl End {
-    /// The first word has the kind, the reason, the process or the variant, and a count, from the low bits to the high ones.
+    /// The first word has the kind, the reason or whether it was cold, the process or the variant, and a count, from the low bits to
+    /// the high ones.
     pub(crate) fn words(&self) -> [u64; WORDS] {
         match self {
             Self::Completed(timing) => [
-                COMPLETED | u64::from(timing.variant) << 16 | u64::from(timing.batch_size) << 32,
+                completed(timing),
                 timing.landed.0,
                 timing.started.0,
                 timing.finished.0,
@@ -56,6 +57,11 @@ impl End {
     }
 }
 
+fn completed(timing: &Timing) -> u64 {
+    let (cold, variant) = (u64::from(timing.cold), u64::from(timing.variant));
+    COMPLETED | cold << 8 | variant << 16 | u64::from(timing.batch_size) << 32
+}
+
 fn record_words(kind: u64, reason: u8, record: &EndRecord) -> [u64; WORDS] {
     let by = record.by as u64;
     let first = kind | u64::from(reason) << 8 | by << 16 | u64::from(record.resubmitted) << 32;
@@ -79,6 +85,7 @@ fn timing([first, landed, started, finished, clock_error, gpu]: [u64; WORDS]) ->
         batch_size: (first >> 32) as u32,
         gpu: GpuId(gpu as u32),
         variant: (first >> 16) as u16,
+        cold: (first >> 8) as u8 != 0,
     }
 }
 
@@ -95,7 +102,7 @@ mod tests {
         #[test]
         fn every_end_arrives_as_it_was(
             moments in any::<[u64; 4]>(), counts in any::<[u32; 2]>(), by in 0..BY.len(),
-            variant in any::<u16>(),
+            (variant, cold) in any::<(u16, bool)>(),
         ) {
             let [landed, started, finished, clock_error] = moments.map(Nanos);
             let (submitted, deadline) = (Nanos::ZERO, Nanos::ZERO);
@@ -103,7 +110,7 @@ mod tests {
             let gpu = GpuId(gpu);
             let timing = Timing {
                 submitted, started, finished, landed, deadline, clock_error, batch_size, gpu,
-                variant,
+                variant, cold,
             };
             prop_assert_eq!(through_words(End::Completed(timing)), End::Completed(timing));
             let retry_after = started;

@@ -73,10 +73,13 @@ fn completed(timing: &Timing) -> Explanation {
     // Stable: what happened at the same moment stays in the order of a task's life.
     moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
     let when = if timing.late() { "late" } else { "in time" };
+    let cold = timing
+        .cold
+        .then(|| "no GPU slot held the model when it came: it waited for a LOAD".to_owned());
     Explanation {
         summary: format!("completed {when}, {latency:.3} ms after the submit"),
         moments,
-        notes: vec![clock_note(timing.clock_error)],
+        notes: cold.into_iter().chain([clock_note(timing.clock_error)]).collect(),
     }
 }
 
@@ -234,6 +237,7 @@ mod tests {
             batch_size: 3,
             gpu: baton_types::GpuId(2),
             variant: 0,
+            cold: false,
         };
         let text = timing.explain().to_string();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();

@@ -86,6 +86,7 @@ mod tests {
                 batch_size: 1,
                 gpu: GpuId(0),
                 variant: 0,
+                cold: false,
             });
         }
         let up_to = |value: &Value, bound: f64| -> u64 {

@@ -203,6 +203,12 @@ impl Reply {
         &self.timing
     }
 
+    /// True if no GPU slot held the model's weights when the task came to the scheduler: it waited for a LOAD. Where weights are not
+    /// cached, and where the scheduler, the backend or this client is of a build that cannot say it, never.
+    pub fn cold(&self) -> bool {
+        self.timing.cold
+    }
+
     /// True if the answer landed after its deadline, by this process's clock.
     pub fn late(&self) -> bool {
         self.timing.late()
@@ -247,6 +253,8 @@ pub struct Timing {
     pub gpu: GpuId,
     /// The variant of the model that executed it: [`Reply::variant`] says which that is. 0 for a model without any.
     pub variant: u16,
+    /// As [`Reply::cold`].
+    pub cold: bool,
 }
 
 impl Timing {

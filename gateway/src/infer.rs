@@ -85,7 +85,8 @@ pub(crate) fn head_of<'a>(model: &'a str, id: Option<&'a str>, replies: &'a [Rep
     let variants = replies.iter().filter_map(Reply::variant);
     let least = variants.min_by_key(|variant| variant.index());
     let variant = least.map(|variant| (variant.name(), variant.accuracy()));
-    Head { model, id, is_late: replies.iter().any(Reply::late), variant }
+    let (is_late, is_cold) = (replies.iter().any(Reply::late), replies.iter().any(Reply::cold));
+    Head { model, id, is_late, is_cold, variant }
 }
 
 /// A task of a request.

@@ -131,6 +131,7 @@ mod tests {
             batch_size: 2,
             gpu: GpuId(0),
             variant: 0,
+            cold: false,
         };
         statistics.of("m", |counts| {
             (0..4).for_each(|_| counts.task(&timing));

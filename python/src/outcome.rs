@@ -142,6 +142,12 @@ impl Completed {
         self.timing.late()
     }
 
+    /// Whether no GPU slot held the model's weights when the task came, so that it waited for a LOAD.
+    #[getter]
+    fn cold(&self) -> bool {
+        self.timing.cold
+    }
+
     /// From submit to answer.
     #[getter]
     fn latency_s(&self) -> f64 {

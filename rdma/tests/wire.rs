@@ -4,7 +4,7 @@
 
 use baton_rdma::frame::{self, FrameBuffer, HEADER_LEN};
 use baton_rdma::wire::*;
-use baton_topo::signature::{ElementType, Extent, TensorSpec};
+use baton_topo::signature::{ElementType, Extent, INPUT_BYTES_MAX, TensorSpec};
 use baton_types::{CostHint, GpuId, ModelId, Nanos, Request, TaskId};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -202,7 +202,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 1, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 2, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );
@@ -354,9 +354,36 @@ fn common_version() {
         ..Hello::new(Role::Frontend, 0, 0)
     };
     assert_eq!(speaking(VERSION_MIN, VERSION_MAX).common_version(), Some(VERSION_MAX));
+    assert_eq!(speaking(VERSION_MIN, VERSION_MIN).common_version(), Some(VERSION_MIN));
     assert_eq!(speaking(0, VERSION_MAX + 9).common_version(), Some(VERSION_MAX));
     assert_eq!(speaking(VERSION_MAX + 1, VERSION_MAX + 9).common_version(), None);
     assert_eq!(speaking(VERSION_MAX, 0).common_version(), None);
+}
+
+/// A task that was cold says so beside what it said before.
+#[test]
+fn cold_tasks() {
+    for length in [0, 1, INPUT_BYTES_MAX] {
+        let task = ActionTask { task: 9.into(), input_bytes: length.into(), cost: 5.into() };
+        assert!(!task.is_cold());
+        let cold = task.cold();
+        assert_eq!((cold.is_cold(), cold.input_len(), cold.cold()), (true, length, cold));
+        assert_eq!((cold.task, cold.cost), (task.task, task.cost));
+    }
+    for variant in [0, 1, u16::from(u8::MAX)] {
+        let result = TaskResult {
+            task: 9.into(),
+            started_ns: 1.into(),
+            finished_ns: 2.into(),
+            batch_size: 3.into(),
+            variant: variant.into(),
+            gpu: 4.into(),
+        };
+        assert!(!result.is_cold());
+        let cold = result.cold();
+        assert_eq!((cold.is_cold(), cold.variant_index()), (true, variant));
+        assert_eq!(TaskResult { variant: result.variant, ..cold }, result);
+    }
 }
 
 #[test]

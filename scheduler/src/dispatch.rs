@@ -7,11 +7,12 @@ use baton_core::{
     BackendId, Batch, Candidate, DropReason, FailReason, Gpu, GpuUpdate, Grant, ModelId, ModelSink,
     Nanos, Request, TaskId, Unserved,
 };
-use baton_rdma::wire::{Action, ActionTask, TaskEnd};
+use baton_rdma::wire::{Action, ActionTask, COLD_SINCE, TaskEnd};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 
 use crate::board::PublishedCandidate;
+use crate::cache::cold::ColdSpans;
 use crate::catalog::{model_id, number_and_life};
 use crate::commands::Notice;
 use crate::counters::ModelThreadCounters;
@@ -43,6 +44,8 @@ pub(crate) struct Dispatch<T> {
     pub(crate) moves: Vec<u32>,
     /// How many models had each number before: the other half of a model's id.
     pub(crate) lives: Vec<u16>,
+    /// Which tasks came while no slot held their model.
+    pub(crate) cold: ColdSpans,
     /// Batches of each model that were planned here and are with backends.
     pub(crate) with_backends: Vec<u32>,
     /// The model that was granted a slot last: what it decides about slots is about that one.
@@ -65,10 +68,12 @@ impl<T: Transport> Dispatch<T> {
         places: Vec<Place>,
         (board, counters): (Arc<TaskBoard>, Arc<ModelThreadCounters>),
     ) -> Self {
+        let cold = ColdSpans::new(if link.cache.is_some() { places.len() } else { 0 });
         Self {
             transport,
             peers: Peers::default(),
             link,
+            cold,
             in_flight,
             moves: vec![0; places.len()],
             lives: vec![0; places.len()],
@@ -154,9 +159,19 @@ impl<T: Transport> Dispatch<T> {
         });
     }
 
-    fn send_action(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
-        self.tasks.clear();
-        self.tasks.extend(batch.requests().map(|request| ActionTask::new(&request)));
+    fn send_action(
+        &mut self,
+        (backend, conn): (BackendId, ConnId),
+        name: u64,
+        batch: &Batch<'_>,
+    ) -> bool {
+        let says_cold = self.link.cache.is_some() && self.peers.version_of(backend) >= COLD_SINCE;
+        let Self { cold, tasks, .. } = self;
+        tasks.clear();
+        tasks.extend(batch.requests().map(|request| {
+            let task = ActionTask::new(&request);
+            if says_cold && cold.has(batch.model, &request) { task.cold() } else { task }
+        }));
         let window = [batch.exec_at, batch.invalid_after];
         let id = model_id(batch.model, self.lives[batch.model.0 as usize]);
         let action = Action::infer(name, window, ModelId(id), batch.grant.gpu.id);
@@ -186,7 +201,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
             .expect("there is room for every slot's pipeline");
         self.with_backends[batch.model.0 as usize] += 1;
         self.board.given(backend, batch.len().into());
-        if owner.is_some_and(|(_, conn)| self.send_action(conn, name, batch)) {
+        if owner.is_some_and(|owner| self.send_action(owner, name, batch)) {
             self.planned.push(batch.schedulable_at);
             self.counters.plans.add(1);
             self.counters.planned_tasks.add(u64::from(batch.len()));

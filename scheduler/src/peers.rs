@@ -19,6 +19,8 @@ pub(crate) enum Member {
 struct Entry {
     token: u64,
     conn: Option<ConnId>,
+    /// The protocol version of its connection.
+    version: u16,
     /// The ModelThread has told the ControlThread that it is not connected.
     missed: bool,
 }
@@ -51,7 +53,7 @@ impl Peers {
     /// The member has joined and will present `token`.
     pub(crate) fn expect(&mut self, member: Member, token: u64) {
         if let Some(entry) = self.entry(member) {
-            *entry = Some(Entry { token, conn: None, missed: false });
+            *entry = Some(Entry { token, conn: None, version: 0, missed: false });
         }
     }
 
@@ -70,6 +72,7 @@ impl Peers {
             return false;
         }
         entry.conn = Some(conn);
+        entry.version = peer.version;
         let at = self.by_conn.partition_point(|&(known, _)| known < conn);
         self.by_conn.insert(at, (conn, member));
         true
@@ -128,6 +131,12 @@ impl Peers {
     pub(crate) fn owns(&self, backend: BackendId, slot: GpuId) -> bool {
         let owner = self.owners.get(slot.0 as usize).copied().flatten();
         owner.is_some_and(|(_, owner)| owner == backend)
+    }
+
+    /// The protocol version that a connected backend speaks; 0 for others.
+    pub(crate) fn version_of(&self, backend: BackendId) -> u16 {
+        let entry = self.backends.get(backend.0 as usize).and_then(Option::as_ref);
+        entry.filter(|entry| entry.conn.is_some()).map_or(0, |entry| entry.version)
     }
 
     /// The backend that has the slot, if it is not connected.

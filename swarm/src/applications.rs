@@ -21,6 +21,8 @@ pub struct Tally {
     pub completed: u32,
     /// Of these, after their deadline.
     pub late: u32,
+    /// Answered, and said to have waited for a LOAD.
+    pub cold: u32,
     /// Dropped, by reason code.
     pub dropped: [u32; 12],
     /// Failed, by reason code.
@@ -183,6 +185,7 @@ impl Applications {
                 ledger.task(number).in_time = !reply.late();
                 drop(ledger);
                 self.tally.late += u32::from(reply.late());
+                self.tally.cold += u32::from(reply.cold());
                 if world.rng.random_range(0..1000) < load.keeps {
                     let long = Nanos(world.rng.random_range(0..30_000_000));
                     self.kept.push((now + long, reply));

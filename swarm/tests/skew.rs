@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use baton_core::Nanos;
-use baton_rdma::wire::{VERSION_MAX, VERSION_MIN, Versions};
+use baton_rdma::wire::{COLD_SINCE, VERSION_MAX, VERSION_MIN, Versions};
 use baton_swarm::{Applications, Conditions, Load, Plan, Speaks, Tally, World};
 
 const LOAD: Load = Load {
@@ -23,8 +23,12 @@ fn up_to(max: u16) -> Versions {
 /// A cluster of one scheduler, one backend and one frontend that speak this, in this order; `None`: they
 /// do not all join.
 fn serve(speaks: [Versions; 3]) -> Option<Tally> {
+    serve_from(Plan::without_caches(11), speaks)
+}
+
+fn serve_from(plan: Plan, speaks: [Versions; 3]) -> Option<Tally> {
     let conditions = Conditions { speaks: Speaks::Fixed(speaks), ..Conditions::quiet() };
-    let mut cluster = Plan::without_caches(11).cluster;
+    let mut cluster = plan.cluster;
     cluster.backends.truncate(1);
     let mut world = World::new(cluster, conditions, 3);
     world.start_scheduler();
@@ -57,6 +61,30 @@ fn every_mixture_of_old_new_and_newer_builds_serves() {
                 assert_eq!(tally.total(), TASKS, "{speaks:?}");
                 assert_eq!(tally.failed(), 0, "{speaks:?}: {tally:?}");
                 assert!(tally.completed > TASKS / 2, "{speaks:?}: {tally:?}");
+            }
+        }
+    }
+}
+
+/// The scheduler knows it, the backend passes it on, the client says it: each only to one that speaks the version.
+#[test]
+fn that_a_task_was_cold_is_said_where_all_three_know_the_word() {
+    let is_cold = |seed: &u64| {
+        let (plan, own) = (Plan::of(*seed), [Versions::SPOKEN; 3]);
+        plan.has_caches() && serve_from(plan, own).is_some_and(|tally| tally.cold > 0)
+    };
+    let seed = (0..100).find(is_cold).expect("one run in three has caches");
+    let builds: Vec<Versions> = (VERSION_MIN..=VERSION_MAX + 1).map(up_to).collect();
+    for &scheduler in &builds {
+        for &backend in &builds {
+            for &frontend in &builds {
+                let speaks = [scheduler, backend, frontend];
+                let tally = serve_from(Plan::of(seed), speaks).unwrap();
+                assert!(tally.completed > 0, "{speaks:?}: {tally:?}");
+                assert_eq!(tally.failed(), 0, "{speaks:?}: {tally:?}");
+                let all_know = speaks.iter().all(|versions| versions.max >= COLD_SINCE);
+                assert_eq!(tally.cold > 0, all_know, "{speaks:?}: {tally:?}");
+                assert!(tally.cold < tally.completed, "not every task: {tally:?}");
             }
         }
     }

@@ -34,7 +34,12 @@ struct Shared {
 
 impl FileServer {
     pub(crate) fn new(file: Vec<u8>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at("127.0.0.1:0", file)
+    }
+
+    /// One where another was: the standard library lets the address be used again.
+    pub(crate) fn at(addr: &str, file: Vec<u8>) -> Self {
+        let listener = TcpListener::bind(addr).unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (others, asked) = (BTreeMap::new(), BTreeMap::new());
         let shared = Arc::new(Mutex::new(Shared { file, others, asked, is_gone: false }));
@@ -53,6 +58,11 @@ impl FileServer {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/m.onnx", self.addr)
+    }
+
+    /// Where it listens.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
     }
 
     /// A URL where the first who asks gets this file, and the others something else.

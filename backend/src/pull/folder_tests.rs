@@ -153,7 +153,7 @@ fn a_server_that_is_not_there_is_named() {
     let folder = open(&path, 1 << 20);
     let refused = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
     let url = format!("http://{refused}/model.onnx");
-    assert!(matches!(pull(&folder, &url, None), Err(PullError::Server { .. })));
+    assert!(matches!(pull(&folder, &url, None), Err(PullError::Away { .. })));
     fs::remove_dir_all(path).expect("it is ours");
 }
 

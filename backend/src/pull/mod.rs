@@ -11,6 +11,7 @@ mod server;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_topo::{ModelFolderSpec, ModelSpec, Problem, Sha256, Waker, read_model};
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
@@ -26,6 +27,16 @@ pub enum PullError {
         "{url} cannot be pulled: {problem}; see that this host reaches the server and that it has the file"
     )]
     Server {
+        /// The file.
+        url: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server is not there, or too busy. It may come back.
+    #[error(
+        "{url} cannot be pulled: {problem}; see that this host reaches the server, and that the server runs"
+    )]
+    Away {
         /// The file.
         url: String,
         /// What is wrong.
@@ -145,7 +156,7 @@ impl ModelPulls {
         folder::path_of(&self.spec, &self.backend).ok()
     }
 
-    /// Pulls what a backend's own models need before it joins, and says where it is. Blocks.
+    /// Pulls what a backend's own models need before it joins, and says where it is. Blocks, also while their server is away.
     ///
     /// # Errors
     /// The model that cannot be pulled, and why.
@@ -158,22 +169,33 @@ impl ModelPulls {
         let path = self.path().expect("the folder is open");
         in_use.extend(models.iter().flat_map(|model| pulled(model, &path)));
         for model in models {
-            pull_all(&folder, model, &in_use, &give_up)
+            pull_patiently(PAUSES, &give_up, || pull_all(&folder, model, &in_use, &give_up))
                 .map_err(|error| format!("model `{}`: {error}", model.name))?;
             *model = model.clone().pulled_into(&path);
         }
         Ok(())
     }
 
-    /// Begins to pull the files of the model that this table describes. Wakes `owner` when that has ended.
-    pub(crate) fn begin(&mut self, table: &str, in_use: BTreeSet<PathBuf>, owner: Waker) {
+    /// Begins to pull the files of the model that this table describes, and `patiently` waits for a server that is away. Wakes
+    /// `owner` when that has ended.
+    pub(crate) fn begin(
+        &mut self,
+        table: &str,
+        in_use: BTreeSet<PathBuf>,
+        patiently: bool,
+        owner: Waker,
+    ) {
         let (ended, outcome) = bounded(1);
         let give_up = Arc::new(GiveUp::default());
         let (table, theirs) = (table.to_owned(), Arc::clone(&give_up));
         let folder = self.folder();
         let again = ended.clone();
         let work = move || {
-            let brought = folder.and_then(|folder| pull_table(&folder, &table, &in_use, &theirs));
+            let pull = |folder: Arc<ModelFolder>| {
+                let pull = || pull_table(&folder, &table, &in_use, &theirs);
+                if patiently { pull_patiently(PAUSES, &theirs, pull) } else { pull() }
+            };
+            let brought = folder.and_then(pull);
             // The owner may not want it any more.
             let _ = ended.send(brought);
             owner.wake();
@@ -217,6 +239,36 @@ impl ModelPulls {
     }
 }
 
+impl Drop for ModelPulls {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// From the first attempt to the second, and at most; twice as long each time.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// Pulls again and again while the server is away, or stops in the middle.
+fn pull_patiently(
+    [mut pause, longest]: [Duration; 2],
+    give_up: &GiveUp,
+    mut pull: impl FnMut() -> Outcome,
+) -> Outcome {
+    loop {
+        match pull() {
+            Err(error @ (PullError::Away { .. } | PullError::Cut { .. })) => {
+                let again_in_s = pause.as_secs();
+                tracing::warn!(%error, again_in_s, "a model's file is not to be had yet; this backend serves once it is");
+                if give_up.wait(pause) {
+                    return Err(PullError::GivenUp);
+                }
+                pause = (2 * pause).min(longest);
+            }
+            ended => return ended,
+        }
+    }
+}
+
 /// Whether a table may name files on servers. Who reads it knows.
 pub(crate) fn may_be_remote(table: &str) -> bool {
     table.contains("://")
@@ -254,4 +306,43 @@ fn pull_all(
 fn pulled(model: &ModelSpec, folder: &Path) -> Vec<PathBuf> {
     let here = model.clone().pulled_into(folder);
     here.files().into_iter().map(Path::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away() -> Outcome {
+        Err(PullError::Away { url: "http://x/m.onnx".to_owned(), problem: "refused".to_owned() })
+    }
+
+    fn cut() -> Outcome {
+        let (url, why) = ("http://x/m.onnx".to_owned(), "closed".to_owned());
+        Err(PullError::Cut { url, got_bytes: 1, bytes: 2, why })
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_asked_again_until_it_is_back() {
+        let brought = Brought { files: 1, bytes: 2 };
+        let mut answers = vec![away(), cut(), away(), Ok(brought)].into_iter();
+        let pull = || answers.next().expect("it has ended");
+        let ended = pull_patiently([Duration::ZERO; 2], &GiveUp::default(), pull);
+        assert_eq!(ended, Ok(brought));
+    }
+
+    #[test]
+    fn what_does_not_pass_is_told_at_once() {
+        let mut answers = vec![away(), Err(PullError::NoFolder)].into_iter();
+        let pull = || answers.next().expect("it has ended");
+        let ended = pull_patiently([Duration::ZERO; 2], &GiveUp::default(), pull);
+        assert_eq!(ended, Err(PullError::NoFolder));
+    }
+
+    #[test]
+    fn a_pull_that_is_not_wanted_any_more_waits_for_no_server() {
+        let give_up = GiveUp::default();
+        give_up.set();
+        let ended = pull_patiently([Duration::MAX; 2], &give_up, away);
+        assert_eq!(ended, Err(PullError::GivenUp));
+    }
 }

@@ -68,8 +68,7 @@ impl Download {
         patience: Patience,
     ) -> Result<Self, PullError> {
         let agent = agent(url, ca, patience)?;
-        let failed = |error: ureq::Error| server(url, describe(&error));
-        let answer = agent.get(url).call().map_err(failed)?;
+        let answer = agent.get(url).call().map_err(|error| failed(url, &error))?;
         let version = version(answer.headers());
         let body = answer.into_body();
         let length = body.content_length();
@@ -214,6 +213,22 @@ fn tls(ca: Option<&Path>) -> Result<TlsConfig, PullError> {
 
 fn server(url: &str, problem: impl Into<String>) -> PullError {
     PullError::Server { url: url.to_owned(), problem: problem.into() }
+}
+
+fn failed(url: &str, error: &ureq::Error) -> PullError {
+    match error {
+        ureq::Error::StatusCode(429 | 500..)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed => away(url, error),
+        // A certificate that is not accepted is invalid data.
+        ureq::Error::Io(broken) if broken.kind() != io::ErrorKind::InvalidData => away(url, error),
+        _ => server(url, describe(error)),
+    }
+}
+
+fn away(url: &str, error: &ureq::Error) -> PullError {
+    PullError::Away { url: url.to_owned(), problem: describe(error) }
 }
 
 fn describe(error: &ureq::Error) -> String {

@@ -40,7 +40,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn begin_next(&mut self) {
         let Some(loading) = self.models.begin_next() else { return };
         let table = loading.remote_table().unwrap_or_default().to_owned();
-        self.pulls.begin(&table, self.models.files(), self.transport.waker());
+        // Nobody waits for a backend that does not serve yet: it waits itself.
+        let patiently = !self.join.serves;
+        self.pulls.begin(&table, self.models.files(), patiently, self.transport.waker());
     }
 
     /// Once its files are here, the model waits for the loading thread.

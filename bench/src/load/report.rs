@@ -82,6 +82,12 @@ pub struct Totals {
     /// 99.9 % of the answers took no longer.
     #[serde(default)]
     pub p999_ms: Option<f64>,
+    /// Answers whose tasks had waited for a LOAD.
+    #[serde(default)]
+    pub cold: u64,
+    /// Their mean latency; `null` without any.
+    #[serde(default)]
+    pub cold_mean_ms: Option<f64>,
     /// Share of right labels among the labelled answers; `null` without labels.
     pub accuracy: Option<f64>,
 }
@@ -222,6 +228,8 @@ impl Totals {
             p95_ms: tally.latency.quantile_ms(0.95),
             p99_ms: tally.latency.quantile_ms(0.99),
             p999_ms: tally.latency.quantile_ms(0.999),
+            cold: tally.cold,
+            cold_mean_ms: ratio(tally.cold_total_ms, tally.cold as f64),
             accuracy: ratio(tally.label_hits as f64, tally.labelled as f64),
         }
     }
@@ -356,13 +364,14 @@ mod tests {
         let report = Report::new(&[sample("a")], circumstances());
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         for key in "submitted completed dropped failed wrong_answers goodput_rps p50_ms p99_ms \
-                    transport engines bad_rate late steal_fraction accuracy models"
+                    transport engines bad_rate late cold cold_mean_ms steal_fraction accuracy models"
             .split_whitespace()
         {
             assert!(json.get(key).is_some(), "{key}");
         }
         assert!(json["submitted"].is_u64() && json["dropped"].is_u64() && json["failed"].is_u64());
         assert_eq!(json["engines"], serde_json::json!(["emulated", "onnx"]));
+        assert_eq!((&json["cold"], &json["cold_mean_ms"]), (&2.into(), &45.0.into()));
     }
 
     #[test]
@@ -389,6 +398,7 @@ resnet50: dropped: window 2
 resnet50: failed: backend_lost 1, slab_exhausted 1
 resnet50: 50.0 % of the answers name the right class
 1 answers could not be checked: no reference
+2 answers came to tasks that had waited for a LOAD, 45.00 ms in the mean
 engines emulated and onnx over tcp; bad rate 62.50 %; CPU stolen 2.5 %
 conserved: 8 submitted = 4 completed + 2 dropped + 2 failed; 0 wrong
 ";

@@ -56,7 +56,11 @@ fn busiest(models: &[ModelReport]) -> (Vec<&ModelReport>, usize) {
 }
 
 /// Nothing without caches.
-fn write_cache(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt::Result {
+fn write_cache(
+    f: &mut fmt::Formatter<'_>,
+    Report { totals, circumstances, .. }: &Report,
+) -> fmt::Result {
+    write_cold_answers(f, totals)?;
     write_cold(f, circumstances)?;
     let Some(CacheFigures { models, room, copies, cold, cold_in_time, loads, loader_busy }) =
         circumstances.cache
@@ -86,6 +90,16 @@ fn write_cold(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt:
     )
 }
 
+/// Nothing without any.
+fn write_cold_answers(f: &mut fmt::Formatter<'_>, totals: &Totals) -> fmt::Result {
+    let Some(mean_ms) = totals.cold_mean_ms else { return Ok(()) };
+    let cold = totals.cold;
+    writeln!(
+        f,
+        "{cold} answers came to tasks that had waited for a LOAD, {mean_ms:.2} ms in the mean"
+    )
+}
+
 /// Nothing of a model without variants.
 fn write_variants(f: &mut fmt::Formatter<'_>, model: &ModelReport) -> fmt::Result {
     let Some(mean) = model.mean_accuracy else { return Ok(()) };
@@ -112,7 +126,7 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.unchecked_answers > 0 {
         writeln!(f, "{} answers could not be checked: no reference", report.unchecked_answers)?;
     }
-    write_cache(f, circumstances)?;
+    write_cache(f, report)?;
     let Circumstances { engines, transport, lost, steal_fraction, .. } = circumstances;
     for name in lost {
         writeln!(f, "LOST: {name} died during the run")?;

@@ -34,6 +34,12 @@ pub struct Tally {
     pub completed: u64,
     /// Of these, after the deadline.
     pub late: u64,
+    /// Tasks answered that had waited for a LOAD.
+    #[serde(default)]
+    pub cold: u64,
+    /// The sum of their latencies, ms.
+    #[serde(default)]
+    pub cold_total_ms: f64,
     /// Tasks dropped, by reason.
     pub dropped: Reasons,
     /// Tasks failed, by reason; among them those refused on the spot.
@@ -130,6 +136,10 @@ impl Tally {
     pub(crate) fn answer(&mut self, due: Nanos, timing: &Timing, verdict: Verdict) {
         self.answer_at(due, timing.landed, timing.deadline, verdict);
         self.batches += 1.0 / f64::from(timing.batch_size.max(1));
+        if timing.cold {
+            self.cold += 1;
+            self.cold_total_ms += (timing.landed - due).as_millis_f64();
+        }
         self.overhead
             .record((timing.landed - timing.submitted) - (timing.finished - timing.started));
     }
@@ -202,6 +212,8 @@ impl Tally {
     pub fn merge(&mut self, other: &Self) {
         self.submitted += other.submitted;
         self.completed += other.completed;
+        self.cold += other.cold;
+        self.cold_total_ms += other.cold_total_ms;
         self.late += other.late;
         merge_reasons(&mut self.dropped, &other.dropped);
         merge_reasons(&mut self.failed, &other.failed);
@@ -265,7 +277,8 @@ pub(crate) mod tests {
             (30, Verdict::Classified { label_hit: false }),
             (60, Verdict::Unchecked),
         ] {
-            tally.answer(Nanos::ZERO, &timing(landed_ms), verdict);
+            let timing = Timing { cold: landed_ms > 20, ..timing(landed_ms) };
+            tally.answer(Nanos::ZERO, &timing, verdict);
         }
         tally.drop_for(DropReason::Window);
         tally.drop_for(DropReason::Window);
@@ -285,6 +298,7 @@ pub(crate) mod tests {
             batch_size: 2,
             gpu: GpuId(0),
             variant: 0,
+            cold: false,
         }
     }
 
@@ -293,6 +307,7 @@ pub(crate) mod tests {
         let tally = sample("m");
         assert_eq!((tally.submitted, tally.ended()), (8, 8));
         assert_eq!((tally.completed, tally.late), (4, 1));
+        assert_eq!((tally.cold, tally.cold_total_ms), (2, 90.0));
         assert_eq!(tally.dropped, Reasons::from([("window".to_owned(), 2)]));
         let failed = [("backend_lost".to_owned(), 1), ("slab_exhausted".to_owned(), 1)];
         assert_eq!(tally.failed, Reasons::from(failed));

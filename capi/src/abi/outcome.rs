@@ -37,6 +37,7 @@ pub(super) fn put(out: Sized<OutcomeStruct>, outcome: Outcome) -> Result<()> {
                 finished_ns: timing.finished.0,
                 ended_ns: timing.landed.0,
                 clock_error_ns: timing.clock_error.0,
+                is_cold: timing.cold.into(),
                 ..NOTHING
             }
         }
@@ -63,6 +64,8 @@ const NOTHING: OutcomeStruct = OutcomeStruct {
     ended_ns: 0,
     clock_error_ns: 0,
     retry_after_ns: 0,
+    is_cold: 0,
+    reserved: 0,
 };
 
 fn unanswered(kind: i32, reason: u8, record: &EndRecord) -> OutcomeStruct {

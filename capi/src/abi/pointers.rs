@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::structs::Versioned;
@@ -60,11 +61,13 @@ impl<T: Versioned> Sized<T> {
     /// Fields that this library does not know are zero.
     pub(super) fn put(self, mut value: T) {
         value.set_struct_size(self.bytes);
-        let (at, all, known) = (self.at.cast::<u8>(), self.bytes as usize, size_of::<T>());
+        let (at, all) = (self.at.cast::<u8>(), self.bytes as usize);
         // SAFETY: `baton.h` asks that `struct_size` bytes lie there, and a struct of zeros is a value of its type in C.
         unsafe { ptr::write_bytes(at, 0, all) };
-        // SAFETY: as above, and `struct_size` checked that it is at least `known`.
-        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(&value).cast(), at, known) }
+        // SAFETY: as above, and a `T` has at least so many bytes as are copied.
+        unsafe {
+            ptr::copy_nonoverlapping(ptr::from_ref(&value).cast(), at, all.min(size_of::<T>()));
+        }
     }
 }
 
@@ -75,9 +78,9 @@ pub struct InStruct<T>(*const T);
 
 impl<T: Versioned> InStruct<T> {
     pub(super) fn given(self) -> Result<T> {
-        struct_size(self.0)?;
-        // SAFETY: not null, and of at least the bytes of a `T`, whose fields are numbers and pointers.
-        Ok(unsafe { self.0.read() })
+        let bytes = struct_size(self.0)? as usize;
+        // SAFETY: not null, and so many bytes lie there, as `baton.h` asks.
+        Ok(unsafe { read(self.0, bytes) })
     }
 
     /// `count` of them, one behind the other.
@@ -92,22 +95,41 @@ impl<T: Versioned> InStruct<T> {
                 return Err(wrong_size(T::NAME, size_of::<T>()));
             }
             // SAFETY: `baton.h` asks for `count` structs of this size.
-            Ok(unsafe { place.read() })
+            Ok(unsafe { read(place, stride) })
         });
         all.collect()
     }
 }
 
+/// Fields that the program does not know are zero.
+///
+/// # Safety
+/// `bytes` lie there.
+unsafe fn read<T: Versioned>(at: *const T, bytes: usize) -> T {
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller says that `bytes` lie there; no more are copied than a `T` has.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            at.cast::<u8>(),
+            value.as_mut_ptr().cast(),
+            bytes.min(size_of::<T>()),
+        );
+    };
+    // SAFETY: its fields are numbers and pointers, of which every value is one, zero too.
+    unsafe { value.assume_init() }
+}
+
+/// What the program says that it knows: of this version, or of a later or an earlier one.
 fn struct_size<T: Versioned>(at: *const T) -> Result<u32> {
     if at.is_null() {
         return Err(null(T::NAME));
     }
     // SAFETY: not null; the first field of each such struct is its size.
     let bytes = unsafe { at.cast::<u32>().read() };
-    let known = size_of::<T>();
+    let known = T::FIRST_BYTES;
     match (known..=STRUCT_SIZE_MAX as usize).contains(&(bytes as usize)) {
         true => Ok(bytes),
-        false => Err(wrong_size(T::NAME, known)),
+        false => Err(wrong_size(T::NAME, size_of::<T>())),
     }
 }
 

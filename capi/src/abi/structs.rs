@@ -5,14 +5,21 @@ use std::ffi::{c_char, c_void};
 /// A struct as C has it: its name, its bytes, and its fields with offset and bytes.
 pub type Layout = (&'static str, usize, Vec<(&'static str, usize, usize)>);
 
+/// Bytes of what the function takes of a struct.
+const fn size_of_field<S, F>(_: fn(&S) -> F) -> usize {
+    size_of::<F>()
+}
+
 /// A struct whose first field is its size, as the program was compiled with.
 pub trait Versioned: Copy {
     const NAME: &'static str;
+    /// Of the first version of `baton.h` that had it: what programs know at least.
+    const FIRST_BYTES: usize;
     fn set_struct_size(&mut self, bytes: u32);
 }
 
 macro_rules! structs {
-    ($($name:literal $type:ident { $($field:ident: $kind:ty,)* })*) => {
+    ($($name:literal $type:ident until $last:ident { $($field:ident: $kind:ty,)* })*) => {
         $(
             #[derive(Clone, Copy)]
             #[repr(C)]
@@ -20,6 +27,8 @@ macro_rules! structs {
 
             impl Versioned for $type {
                 const NAME: &'static str = $name;
+                const FIRST_BYTES: usize =
+                    std::mem::offset_of!($type, $last) + size_of_field(|of: &$type| of.$last);
                 fn set_struct_size(&mut self, bytes: u32) {
                     self.struct_size = bytes;
                 }
@@ -38,7 +47,7 @@ macro_rules! structs {
 }
 
 structs! {
-    "baton_config" Config {
+    "baton_config" Config until leave_timeout_ns {
         slots_per_model: u32,
         scheduler: *const c_char,
         etcd: *const c_char,
@@ -55,7 +64,7 @@ structs! {
         lease_grace_ns: u64,
         leave_timeout_ns: u64,
     }
-    "baton_model_info" ModelInfo {
+    "baton_model_info" ModelInfo until retry_after_ns {
         is_removed: u32,
         name: *const c_char,
         input_bytes: usize,
@@ -65,7 +74,7 @@ structs! {
         slo_ns: u64,
         retry_after_ns: u64,
     }
-    "baton_tensor" Tensor {
+    "baton_tensor" Tensor until bytes {
         element: i32,
         rank: u32,
         varies: u32,
@@ -74,7 +83,7 @@ structs! {
         data: *const c_void,
         bytes: usize,
     }
-    "baton_outcome" OutcomeStruct {
+    "baton_outcome" OutcomeStruct until retry_after_ns {
         kind: i32,
         reason: i32,
         ended_by: i32,
@@ -90,6 +99,8 @@ structs! {
         ended_ns: u64,
         clock_error_ns: u64,
         retry_after_ns: u64,
+        is_cold: u32,
+        reserved: u32,
     }
 }
 

@@ -110,6 +110,22 @@ static void outcomes(baton_client client) {
     EXPECT(baton_model_free(model) == BATON_OK);
 }
 
+/* A program that was compiled before baton_outcome had is_cold: nothing is written behind what it knows. */
+static void of_an_older_header(baton_client client) {
+    const baton_model model = the_model(client);
+    baton_outcome outcome;
+    memset(&outcome, 0xff, sizeof outcome);
+    outcome.struct_size = offsetof(baton_outcome, is_cold);
+    EXPECT(baton_ticket_wait(submitted(model, LONG), LONG, &outcome) == BATON_OK);
+    EXPECT(outcome.kind == BATON_DROPPED && outcome.struct_size == offsetof(baton_outcome, is_cold));
+    EXPECT(outcome.is_cold == UINT32_MAX && outcome.reserved == UINT32_MAX);
+    char text[16];
+    EXPECT(baton_outcome_explain(&outcome, text, sizeof text, NULL) == BATON_OK);
+    outcome.struct_size = offsetof(baton_outcome, is_cold) - 1;
+    REFUSED(baton_outcome_explain(&outcome, text, sizeof text, NULL), BATON_E_ARGUMENT, "sizeof(baton_outcome)");
+    EXPECT(baton_model_free(model) == BATON_OK);
+}
+
 static void queues(baton_client client) {
     const baton_model model = the_model(client);
     baton_queue queue;
@@ -138,6 +154,7 @@ int main(int argc, char **argv) {
     models(client);
     inputs(client);
     outcomes(client);
+    of_an_older_header(client);
     queues(client);
     uint64_t value;
     REFUSED(baton_client_counter(client, "absent", &value), BATON_E_ARGUMENT, "submitted");

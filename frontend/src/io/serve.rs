@@ -275,6 +275,7 @@ fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: Option<&ClockSy
         clock_error: sync.map_or(Nanos::MAX, ClockSync::error),
         batch_size: result.batch_size.get().into(),
         gpu: GpuId(result.gpu.get()),
-        variant: result.variant.get(),
+        variant: result.variant_index(),
+        cold: result.is_cold(),
     }
 }

@@ -72,11 +72,12 @@ fn answer(
 fn parameters(head: &Head<'_>) -> Parameters {
     let named = |name: &str, choice| (name.to_owned(), InferParameter { choice: Some(choice) });
     let late = head.is_late.then(|| named("baton_late", Choice::Bool(true)));
+    let cold = head.is_cold.then(|| named("baton_cold", Choice::Bool(true)));
     let variant = head.variant.into_iter().flat_map(|(name, accuracy)| {
         let (name, accuracy) = (Choice::Text(name.to_owned()), Choice::Double(accuracy));
         [named("baton_variant", name), named("baton_accuracy", accuracy)]
     });
-    late.into_iter().chain(variant).collect()
+    late.into_iter().chain(cold).chain(variant).collect()
 }
 
 /// An answer as a message of a stream.

@@ -17,6 +17,8 @@ pub struct Head<'a> {
     pub id: Option<&'a str>,
     /// An answer of a task came after its deadline.
     pub is_late: bool,
+    /// A task of it waited for a LOAD.
+    pub is_cold: bool,
     /// The variant of the least accurate answer: its name, and how many of its answers are right, in per cent. `None` if the
     /// model has no variants.
     pub variant: Option<(&'a str, f64)>,
@@ -70,11 +72,12 @@ pub fn infer(
 
 fn parameters(json: &mut Vec<u8>, head: &Head<'_>) {
     let late = head.is_late.then(|| "\"baton_late\":true".to_owned());
+    let cold = head.is_cold.then(|| "\"baton_cold\":true".to_owned());
     let variant = head.variant.map(|(name, accuracy)| {
         let name = serde_json::Value::from(name);
         format!("\"baton_variant\":{name},\"baton_accuracy\":{accuracy}")
     });
-    let all: Vec<String> = late.into_iter().chain(variant).collect();
+    let all: Vec<String> = late.into_iter().chain(cold).chain(variant).collect();
     if !all.is_empty() {
         json.extend_from_slice(format!(",\"parameters\":{{{}}}", all.join(",")).as_bytes());
     }
@@ -209,14 +212,19 @@ mod tests {
             [1.5f32, -2.0, 0.1, 4.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let row = |y, raw| vec![tensor(y, 4), tensor(raw, 2)];
         let rows = [row(&numbers[..8], &[1, 2, 3, 4]), row(&numbers[8..], &[5, 6, 7, 8])];
-        let head =
-            Head { model: "a \"b\"", id: Some("7"), is_late: true, variant: Some(("s\"m", 73.82)) };
+        let head = Head {
+            model: "a \"b\"",
+            id: Some("7"),
+            is_late: true,
+            is_cold: true,
+            variant: Some(("s\"m", 73.82)),
+        };
         let Rendered { body, json_bytes } = infer(&head, &specs(), &BOTH, &rows).unwrap();
         let (text, bytes) = body.split_at(json_bytes.unwrap());
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
         let parsed: Value = serde_json::from_slice(text).unwrap();
         let expected = json!({
-            "id": "7", "model_name": "a \"b\"", "model_version": "1", "parameters": {"baton_late": true, "baton_variant": "s\"m", "baton_accuracy": 73.82},
+            "id": "7", "model_name": "a \"b\"", "model_version": "1", "parameters": {"baton_late": true, "baton_cold": true, "baton_variant": "s\"m", "baton_accuracy": 73.82},
             "outputs": [
                 {"name": "raw", "datatype": "FP16", "shape": [2, 2], "parameters": {"binary_data_size": 8}},
                 {"name": "y", "datatype": "FP32", "shape": [2, 2], "data": [1.5, -2.0, 0.1, 4.0]},
@@ -227,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_bytes_is_all_json() {
-        let head = Head { model: "m", id: None, is_late: false, variant: None };
+        let head = Head { model: "m", id: None, is_late: false, is_cold: false, variant: None };
         let bytes = 1f32.to_le_bytes();
         let rows = [vec![tensor(&bytes, 4), tensor(&[], 2)]];
         let Rendered { body, json_bytes } = infer(&head, &specs(), &BOTH[1..], &rows).unwrap();
@@ -238,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_output_in_shared_memory_is_its_shape_and_has_no_parameters() {
-        let head = Head { model: "m", id: None, is_late: false, variant: None };
+        let head = Head { model: "m", id: None, is_late: false, is_cold: false, variant: None };
         let bytes = 1f32.to_le_bytes();
         let rows = [vec![tensor(&bytes, 4), tensor(&[], 2)]];
         let asked = [Asked { index: 0, form: Form::Shared }];
@@ -251,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_is_an_error() {
-        let head = Head { model: "m", id: None, is_late: false, variant: None };
+        let head = Head { model: "m", id: None, is_late: false, is_cold: false, variant: None };
         let (nan, one) = (f32::NAN.to_le_bytes(), 1f32.to_le_bytes());
         let rows = [vec![tensor(&nan, 4), tensor(&[], 2)]];
         let error = infer(&head, &specs(), &BOTH[1..], &rows).unwrap_err();

@@ -162,6 +162,9 @@ pub struct MemberStatus {
     pub gpus: Option<u32>,
     /// Of a backend: its sub-cluster.
     pub subcluster: Option<String>,
+    /// Of a backend that is `loading`: the first models of those that are missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A GPU slot.

@@ -3,6 +3,7 @@
 //! In: slots that come with their memory, grants, plans, candidates, arrivals, reports of LOADs. Out: LOADs and where the
 //! weights of models are, by the ModelThreads; and to RankState which slot holds which model.
 
+pub(crate) mod cold;
 pub(crate) mod levels;
 pub(crate) mod link;
 pub(crate) mod news;

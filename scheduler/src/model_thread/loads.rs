@@ -1,22 +1,17 @@
 //! LOADs on their way to backends, their reports on the way back, and where the weights of models are.
 
-use baton_core::{BackendId, GpuId, ModelId, Nanos, Readiness, Request};
+use baton_core::{BackendId, GpuId, ModelId, Nanos, Readiness};
 use baton_rdma::wire::{Load, LoadDone, LoadStatus};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use super::{Model, ModelThread};
+use super::ModelThread;
 use crate::cache::link::{CacheOrder, LoadOrder, LoadReport};
 use crate::cache::news::{Failure, LoadEnd};
 use crate::catalog::model_id;
 use crate::dispatch::{Dispatch, Place};
 use crate::peers::Member;
-
-impl Model {
-    /// As [`Model::cold`]: a slot has held it all the time.
-    pub(super) const NEVER_COLD: (Nanos, Nanos) = (Nanos::MAX, Nanos::ZERO);
-}
 
 impl<T: Transport> ModelThread<T> {
     /// What the RankThread has decided about weights.
@@ -35,26 +30,24 @@ impl<T: Transport> ModelThread<T> {
     /// If the model has moved, the RankThread tells its new home as soon as it knows that.
     fn on_readiness(&mut self, now: Nanos, model: ModelId, readiness: Readiness) {
         if let Place::Here(at) = self.out.places[model.0 as usize] {
-            let model = &mut self.models[at as usize];
-            match (model.state.is_ready(), readiness == Readiness::Resident) {
-                (false, true) => model.cold.1 = now,
-                (true, false) => model.cold.0 = now,
+            let state = &mut self.models[at as usize].state;
+            match (state.is_ready(), readiness == Readiness::Resident) {
+                (false, true) => self.out.cold.ends(model, now),
+                (true, false) => self.out.cold.begins(model, now),
                 _ => {}
             }
-            model.state.on_readiness(now, readiness, &mut self.out);
+            state.on_readiness(now, readiness, &mut self.out);
             self.retime(at as usize);
         }
     }
 
     /// Counts the tasks of an executed batch that had come while no slot held its model, and whose batch ended in time.
-    pub(super) fn count_cold(&self, at: usize, finished: Nanos) {
+    pub(super) fn count_cold(&self, model: ModelId, finished: Nanos) {
         let Some(cache) = &self.out.link.cache else { return };
-        let Model { state, cold: (since, until), .. } = &self.models[at];
-        let is_cold = |task: &Request| *since < task.arrived && task.arrived < *until;
         let in_time = self.returning.iter().filter(|task| finished <= task.deadline);
-        let tasks = in_time.filter(|task| is_cold(task)).count() as u64;
+        let tasks = in_time.filter(|task| self.out.cold.has(model, task)).count() as u64;
         if tasks > 0 {
-            cache.levels().cold_in_time(state.id(), tasks);
+            cache.levels().cold_in_time(model, tasks);
         }
     }
 

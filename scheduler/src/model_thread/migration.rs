@@ -162,16 +162,10 @@ impl<T: Transport> ModelThread<T> {
             state.set_rules(rules.rules());
         }
         let service = Service::Open;
-        let at = self.make_place(Model {
-            state,
-            subcluster,
-            quota,
-            service,
-            touched: false,
-            cold: Model::NEVER_COLD,
-        });
+        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         self.out.moves[model.0 as usize] = moves;
+        self.out.cold.forget(model);
         self.out.candidate(model, last.candidate, last.grants);
         (at, former)
     }
@@ -321,14 +315,7 @@ impl Model {
             network: NetworkDelay::default(),
         };
         let (state, service) = (ModelState::new(config), Service::Open);
-        Self {
-            state,
-            subcluster: SubclusterId(0),
-            quota: None,
-            service,
-            touched: false,
-            cold: Model::NEVER_COLD,
-        }
+        Self { state, subcluster: SubclusterId(0), quota: None, service, touched: false }
     }
 }
 

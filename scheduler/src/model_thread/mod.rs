@@ -68,8 +68,6 @@ struct Model {
     service: Service,
     /// It is in the thread's list of touched models.
     touched: bool,
-    /// Since when no slot held it, the last time that this began, and since when one does. A model that moves here begins anew.
-    cold: (Nanos, Nanos),
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -119,7 +117,6 @@ impl Model {
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
             touched: false,
-            cold: Model::NEVER_COLD,
         }
     }
 }

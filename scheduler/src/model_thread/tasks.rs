@@ -182,7 +182,7 @@ impl<T: Transport> ModelThread<T> {
         let shape = BatchShape { size, variant: done.variant, ..shape };
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => {
-                self.count_cold(at as usize, span.1);
+                self.count_cold(model, span.1);
                 self.models[at as usize].state.on_measured(shape, measured, slowdown)
             }
             Place::Moved(migration) => {

@@ -4,9 +4,9 @@
 
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
-    ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
-    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, VERSION_MAX,
-    VariantDesc, WireAddr, WireFetch,
+    ActionDone, ActionStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, ModelDesc,
+    Ping, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, VERSION_MAX, VariantDesc,
+    WireAddr, WireFetch,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -17,10 +17,13 @@ use baton_topo::{
     ReconnectSpec, SchedulerSpec,
 };
 use std::net::SocketAddr;
+use submitted::{as_submitted, cost, input_bytes};
 
 pub mod asking;
+pub mod cached;
 pub mod caches;
 pub mod changes;
+mod submitted;
 
 pub fn ms(value: u64) -> Nanos {
     Nanos::from_millis(value)
@@ -98,6 +101,8 @@ pub struct Stage {
     pub network: InprocNetwork,
     pub scheduler: Assembly<InprocTransport>,
     pub now: Nanos,
+    /// The newest protocol version of members to come.
+    pub speaks: u16,
     control: SocketAddr,
 }
 
@@ -111,7 +116,7 @@ impl Stage {
             .map(|number| endpoint(Role::ModelThread, number))
             .collect();
         let scheduler = Assembly::new(cluster, control, threads);
-        Self { network, scheduler, now: ms(1_000), control: addr }
+        Self { network, scheduler, now: ms(1_000), speaks: VERSION_MAX, control: addr }
     }
 
     pub fn control_addr(&self) -> SocketAddr {
@@ -159,6 +164,7 @@ impl Stage {
         let mut member = Member::new(transport, role, self.control);
         let mut told = self.exchange(&mut member).into_iter();
         assert!(told.all(|told| matches!(told, Told::Table { .. })), "the catalogue comes first");
+        member.version_max = self.speaks;
         member
     }
 
@@ -230,6 +236,8 @@ pub struct Member<T = InprocTransport> {
     pub slabs: Vec<SlabDesc>,
     /// What its tasks ask for, in 1/100,000.
     pub accuracy_min: u32,
+    /// Of the tasks in actions, those that were called cold.
+    pub cold: Vec<u64>,
     /// How often the scheduler has confirmed that it serves.
     pub confirmed: usize,
     /// Connections that came up.
@@ -254,6 +262,7 @@ impl<T: Transport> Member<T> {
             variants: Vec::new(),
             slabs: Vec::new(),
             accuracy_min: 0,
+            cold: Vec::new(),
             confirmed: 0,
             opened: 0,
         }
@@ -401,14 +410,18 @@ impl<T: Transport> Member<T> {
                 return None;
             }
             Message::Pong(pong) => Told::Pong { scheduler: Nanos(pong.scheduler_ns.get()) },
-            Message::Action(action, tasks) => Told::Action {
-                batch: action.action.get(),
-                gpu: action.gpu.get(),
-                model: action.model.get(),
-                exec_at: Nanos(action.earliest_ns.get()),
-                variants: [action.floor.into(), action.variant.get()],
-                tasks: tasks.iter().map(as_submitted).collect(),
-            },
+            Message::Action(action, tasks) => {
+                let cold = tasks.iter().filter(|task| task.is_cold());
+                self.cold.extend(cold.map(|task| task.task.get()));
+                Told::Action {
+                    batch: action.action.get(),
+                    gpu: action.gpu.get(),
+                    model: action.model.get(),
+                    exec_at: Nanos(action.earliest_ns.get()),
+                    variants: [action.floor.into(), action.variant.get()],
+                    tasks: tasks.iter().map(as_submitted).collect(),
+                }
+            }
             Message::Load(load, victims) => Told::Load {
                 load: load.load.get(),
                 gpu: load.gpu.get(),
@@ -423,21 +436,4 @@ impl<T: Transport> Member<T> {
             _ => Told::Other,
         })
     }
-}
-
-/// What a task's submit says of its input and its cost.
-fn input_bytes(task: u64) -> u32 {
-    task as u32 % 1_000 + 1
-}
-
-fn cost(task: u64) -> u32 {
-    (task as u32).wrapping_mul(31)
-}
-
-/// A task of an action, which says of it what its submit has said.
-fn as_submitted(listed: &ActionTask) -> u64 {
-    let task = listed.task.get();
-    let said = (listed.input_bytes.get(), listed.cost.get());
-    assert_eq!(said, (input_bytes(task), cost(task)), "task {task}");
-    task
 }

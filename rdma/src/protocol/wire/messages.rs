@@ -390,7 +390,7 @@ messages! {
         finished_ns: U64,
         /// Rows in its batch.
         batch_size: U16,
-        /// The variant of the model that answered.
+        /// The variant of the model that answered; with the top bit, the task was cold.
         variant: U16,
         /// The GPU slot that executed it.
         gpu: U32,

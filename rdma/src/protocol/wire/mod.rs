@@ -8,6 +8,7 @@
 //! Nothing here trusts its input: [`decode`] checks kind, lengths and text, and never panics.
 
 mod codes;
+mod cold;
 mod fabric;
 mod layout;
 mod messages;
@@ -31,7 +32,9 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
+/// The first version in which actions and answers say which tasks were cold.
+pub const COLD_SINCE: u16 = 2;
 /// How often a member pings that has not said otherwise ([`Pace`]).
 pub const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The least often that a member may ping.

@@ -11,7 +11,7 @@ wire_struct! {
     ActionTask: 16 {
         /// A `TaskId`.
         task: U64,
-        /// Bytes of its input: the backend reads that many, and the trailer behind them.
+        /// Bytes of its input: the backend reads that many, and the trailer behind them. With the top bit, it was cold.
         input_bytes: U32,
         /// As in [`Submit`](super::Submit).
         cost: U32,

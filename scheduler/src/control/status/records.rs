@@ -16,6 +16,9 @@ use crate::control::ControlThread;
 use crate::profiles::Profiles;
 use crate::roster::{Backend, Frontend};
 
+/// Models of which a backend is said to lack them.
+const MISSING_MAX: usize = 8;
+
 /// Sections follow each other in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Section {
@@ -174,6 +177,7 @@ impl<T: Transport> ControlThread<T> {
             outstanding: self.parts.tasks.outstanding_of(id),
             gpus: None,
             subcluster: None,
+            missing: Vec::new(),
         })
     }
 
@@ -190,7 +194,18 @@ impl<T: Transport> ControlThread<T> {
             outstanding: self.parts.tasks.outstanding_at(id),
             gpus: Some(backend.gpus.len() as u32),
             subcluster: Some(shortened(subcluster)),
+            missing: self.missing_at(backend),
         })
+    }
+
+    /// What keeps a backend from serving, beside what it is to do itself.
+    fn missing_at(&self, backend: &Backend) -> Vec<String> {
+        if backend.is_serving {
+            return Vec::new();
+        }
+        let models = self.parts.catalog.served_by(backend.subcluster);
+        let missing = models.filter(|(_, entry)| !backend.loaded.contains(&entry.id()));
+        missing.map(|(_, entry)| shortened(&entry.spec.name)).take(MISSING_MAX).collect()
     }
 
     fn about_gpus(

@@ -1,0 +1,51 @@
+//! Backends hear which tasks came while no slot held their model.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod stage;
+
+use baton_rdma::wire::{ActionStatus, COLD_SINCE};
+use stage::cached::{Cold, batch_of, cached, load_of};
+use stage::{Stage, ms};
+
+/// No slot holds a model, and has not for a while.
+fn cold() -> Cold {
+    let mut cold = Cold::start(&[]);
+    cold.wait(ms(1));
+    cold
+}
+
+#[test]
+fn the_tasks_that_waited_for_a_load_are_called_cold_and_no_others() {
+    let mut cold = cold();
+    let (load, _) = load_of(&cold.submit(1), 1);
+    cold.wait(ms(1));
+    assert_eq!(cold.submit(1), [], "it waits as well");
+    let batch = batch_of(&cold.loaded(load), 1);
+    assert_eq!(cold.backend.cold, [0, 1].map(|slot| cold.frontend.task(slot, 0)));
+    cold.execute(batch);
+    batch_of(&cold.submit(1), 1);
+    assert_eq!(cold.backend.cold.len(), 2, "a slot holds it");
+}
+
+#[test]
+fn a_task_of_a_batch_that_came_back_is_still_cold() {
+    let mut cold = cold();
+    let (load, _) = load_of(&cold.submit(1), 1);
+    let batch = batch_of(&cold.loaded(load), 1);
+    let now = cold.stage.now;
+    cold.backend.report(batch, 0, ActionStatus::Refused, (now, now));
+    batch_of(&cold.wait(ms(1)), 1);
+    assert_eq!(cold.backend.cold, [cold.frontend.task(0, 0); 2]);
+}
+
+#[test]
+fn a_backend_of_an_older_build_hears_nothing_of_cold_tasks() {
+    let mut stage = Stage::new(&cached(1));
+    stage.speaks = COLD_SINCE - 1;
+    let mut cold = Cold::on(stage, &[]);
+    cold.wait(ms(1));
+    let (load, _) = load_of(&cold.submit(1), 1);
+    batch_of(&cold.loaded(load), 1);
+    assert!(cold.backend.cold.is_empty(), "it would read a length of 2 GiB");
+}
