@@ -35,7 +35,8 @@ fn fits_twice(
     let config = TcpConfig { send_queue_bytes: room, ..TcpConfig::default() };
     let mut one = network.endpoint_with(identity(Role::Backend), config);
     let mut other = network.endpoint(identity(Role::Frontend));
-    let conn = one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).unwrap();
+    let conn =
+        one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).expect("it is there");
     one.flush();
     assert_eq!(hear(&mut other).len(), 1);
     assert_eq!(hear(&mut one), [("opened", conn)]);
@@ -70,7 +71,7 @@ fn who_hangs_up_before_a_word_was_never_heard_of() {
     let network = InprocNetwork::new();
     let [mut one, mut other] =
         [Role::Backend, Role::Frontend].map(|role| network.endpoint(identity(role)));
-    one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).unwrap();
+    one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).expect("it is there");
     drop(one);
     assert_eq!(hear(&mut other), []);
     assert_eq!(hear(&mut other), []);
