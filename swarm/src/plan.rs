@@ -148,6 +148,8 @@ impl Plan {
         let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();
         let changes = Change::draw(seed, &cluster, span);
+        faults.extend(companions::of_changes(seed, &changes, &cluster, span));
+        faults.sort_by_key(|(at, _)| *at);
         // Little room, so that numbers serve one model after the other.
         cluster.scheduler.models_max = Some(cluster.models.len() as u32 + 1 + (seed % 3) as u32);
         Self {
