@@ -104,6 +104,8 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut plan = Self::without_caches(seed);
+        plan.faults.extend(companions::of_changes(seed, &plan.changes, &plan.cluster, plan.span));
+        plan.faults.sort_by_key(|(at, _)| *at);
         caches::draw(seed, &mut plan.cluster);
         if plan.has_caches() {
             caches::weigh(seed, &plan.cluster, &mut plan.changes);
@@ -148,8 +150,6 @@ impl Plan {
         let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();
         let changes = Change::draw(seed, &cluster, span);
-        faults.extend(companions::of_changes(seed, &changes, &cluster, span));
-        faults.sort_by_key(|(at, _)| *at);
         // Little room, so that numbers serve one model after the other.
         cluster.scheduler.models_max = Some(cluster.models.len() as u32 + 1 + (seed % 3) as u32);
         Self {

@@ -36,7 +36,7 @@ fn table(url: &str) -> String {
     )
 }
 
-/// A backend that keeps model files in a folder of its own, and has been told of this model.
+/// A backend with a folder of its own for model files, to which the scheduler has described this model.
 fn told(name: &str, url: &str) -> (World, PathBuf) {
     let folder = std::env::temp_dir().join(format!("baton-{}-{name}", std::process::id()));
     let path = folder.clone();
