@@ -332,3 +332,24 @@ fn placing(config: &BackendConfig, gpu: u32, clock: Clock, store: &HostStore) ->
 fn placement(config: &BackendConfig, name: String, core: usize) -> Placement {
     Placement { name, core: config.cores.get(core).copied(), idle: config.idle }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_topo::WeightsCacheSpec;
+
+    use super::*;
+    use crate::config::tests::{SCHEDULER, cluster};
+    use crate::test_models::{captured, emulated};
+
+    #[test]
+    fn the_first_slot_measures_for_all_what_can_be_measured() {
+        let mut config = BackendConfig::from_cluster(&cluster(), "one", SCHEDULER).unwrap();
+        config.models = vec![captured(0), emulated("toy", 1, 4, 2)];
+        config.weights_cache = Some(WeightsCacheSpec { pages: 4, page_bytes: 1 << 20 });
+        let [first, second] =
+            [0, 1].map(|gpu| placing(&config, gpu, Clock::start(), &HostStore::default()));
+        let names: Vec<_> = first.trials.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!((first.slot, first.measure, names), (0, true, vec!["graphs"]));
+        assert_eq!((second.slot, second.measure, second.trials.len()), (1, false, 0));
+    }
+}

@@ -192,7 +192,7 @@ pub(crate) fn batch_bytes(model: &ModelSpec, row_bytes: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::path::Path;
 
@@ -200,9 +200,10 @@ mod tests {
 
     use super::*;
 
-    const SCHEDULER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+    pub(crate) const SCHEDULER: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
 
-    fn cluster() -> Cluster {
+    pub(crate) fn cluster() -> Cluster {
         let text = r#"
             [scheduler]
             listen = "127.0.0.1:7700"

@@ -289,5 +289,10 @@ mod tests {
         assert_eq!((config.slots_per_model, config.lease_grace), (9, Nanos::from_millis(40)));
         assert_eq!(config.member_timeout, Nanos::from_millis(700));
         assert_eq!(config.connect_timeout, Nanos::from_millis(12_000));
+        assert_eq!(
+            config.reconnect.start,
+            Nanos::from_millis(12_000),
+            "and what else it says of that"
+        );
     }
 }

@@ -90,13 +90,11 @@ impl Driver {
     /// Makes passes until `is_done` says something.
     pub(crate) fn drive_until<R>(&mut self, is_done: impl Fn(&Self) -> Option<R>) -> R {
         loop {
-            let work = self.poll();
+            self.poll();
             if let Some(result) = is_done(self) {
                 return result;
             }
-            if work == 0 {
-                self.wait(None);
-            }
+            self.wait(None);
         }
     }
 }

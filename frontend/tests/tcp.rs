@@ -103,9 +103,9 @@ impl Server {
                 let addr = join.addr.resolve("127.0.0.1".parse().unwrap());
                 self.backend.connect(addr, Hello::new(Role::Backend, 0, TOKEN)).unwrap();
             }
-            Event::Message { conn, message: Message::CatalogChange(_, model) } => {
+            Event::Message { conn, message: Message::CatalogChange(change, text) } => {
                 let done = CatalogChanged { status: 0, reserved: [0; 3] };
-                let text = format!("asked to remove {model}");
+                let text = format!("asked for {}: {text}", change.kind);
                 self.control.send(conn, &done, text.as_bytes()).unwrap();
             }
             Event::Message { conn, message: Message::Leave(_) } => {
@@ -393,11 +393,13 @@ fn an_operator_is_given_the_schedulers_answer() {
         baton_client::Operator::connect(&scheduler, None, Duration::from_secs(30)).unwrap();
     assert_eq!(operator.models()[0].name, "sum");
     let mut waits = 0;
+    assert_eq!(operator.add("a table", |_| ()).unwrap(), "asked for 1: a table");
+    assert_eq!(operator.set("keys", |_| ()).unwrap(), "asked for 2: keys");
     let answer = operator.remove("sum", |waited| {
         waits += 1;
         assert!(waited >= Duration::from_secs(waits), "{waited:?}");
     });
-    assert_eq!(answer.unwrap(), "asked to remove sum");
+    assert_eq!(answer.unwrap(), "asked for 3: sum");
     stop.store(true, Ordering::Release);
     server.join().unwrap();
 }

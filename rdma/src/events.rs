@@ -301,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_that_was_cleared_holds_nothing() {
+        let mut events = Events::new();
+        events.message(ConnId(1), Kind::Ping, &1_u64.to_le_bytes());
+        events.closed(ConnId(1), CloseReason::Eof);
+        events.clear();
+        assert_eq!((events.len(), events.is_empty(), events.bytes()), (0, true, 0));
+    }
+
+    #[test]
     fn a_message_is_sifted_by_what_it_says_wherever_it_lies() {
         let mut events = Events::new();
         let body = |number: u64| number.to_le_bytes();

@@ -65,6 +65,11 @@ impl Change {
         }
     }
 
+    /// Whether backends load a model for it.
+    pub(crate) fn brings_a_model(&self) -> bool {
+        matches!(self, Self::Add(_) | Self::Exchange(_))
+    }
+
     /// Whether the model of this name goes.
     fn removes(&self) -> bool {
         matches!(self, Self::Remove(_) | Self::Exchange(_))

@@ -9,10 +9,13 @@ use baton_topo::Cluster;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::changes::Change;
 use crate::faults::{Fault, Who};
 
 /// A few messages there and back.
 const CLOSE: Nanos = Nanos::from_millis(4);
+/// For about so long a model that was asked for is being loaded.
+const LOADING: Nanos = Nanos::from_millis(150);
 /// Pairs of a run at most.
 const PAIRS_MAX: usize = 4;
 
@@ -32,6 +35,33 @@ pub(crate) fn of(
         _ => Vec::new(),
     };
     companions.into_iter().filter(|(at, _)| *at < span).collect()
+}
+
+/// Backends that go while they load a model that an operator has just asked for, in one run of two with changes.
+pub(crate) fn of_changes(
+    seed: u64,
+    changes: &[(Nanos, Change)],
+    cluster: &Cluster,
+    span: Nanos,
+) -> Vec<(Nanos, Fault)> {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x676f_6e65);
+    if rng.random_bool(0.5) {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    for (at, _) in changes.iter().filter(|(_, change)| change.brings_a_model()) {
+        let when = *at + Nanos(rng.random_range(0..LOADING.0));
+        let backend = rng.random_range(0..cluster.backends.len());
+        let again = Nanos::from_micros(rng.random_range(500..=100_000));
+        let fault = match rng.random_range(0..3) {
+            0 => Fault::Leave(backend, again),
+            1 => Fault::Kill(Who::Backend(backend), Some(again)),
+            _ => continue,
+        };
+        faults.push((when, fault));
+    }
+    faults.retain(|(at, _)| *at < span);
+    faults
 }
 
 fn soon(rng: &mut StdRng) -> Nanos {

@@ -104,6 +104,8 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut plan = Self::without_caches(seed);
+        plan.faults.extend(companions::of_changes(seed, &plan.changes, &plan.cluster, plan.span));
+        plan.faults.sort_by_key(|(at, _)| *at);
         caches::draw(seed, &mut plan.cluster);
         if plan.has_caches() {
             caches::weigh(seed, &plan.cluster, &mut plan.changes);

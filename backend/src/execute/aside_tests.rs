@@ -225,3 +225,10 @@ fn a_model_that_turns_out_too_large_is_given_up_again() {
     drop(share);
     assert!(load_within(&mut engine, &budget, &second).is_ok());
 }
+
+#[test]
+fn what_is_dropped_leaves_room_for_loads() {
+    let (errands, queue) = bounded(ERRANDS_MAX);
+    (0..ERRANDS_MAX).for_each(|_| drop_aside(&errands, Errand::DropFiles(Vec::new())));
+    assert_eq!(queue.len(), ERRANDS_MAX / 2, "the others were dropped here");
+}

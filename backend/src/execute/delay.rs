@@ -10,13 +10,29 @@ const SPIN: Nanos = Nanos::from_micros(150);
 /// cost a whole time slice whenever another thread wants the core.
 pub(super) fn wait_until(clock: Clock, due: Nanos) {
     loop {
-        let left = due - clock.now();
-        if left == Nanos::ZERO {
-            return;
+        match due - clock.now() {
+            Nanos::ZERO => return,
+            left => match to_park(left) {
+                Some(span) => park_thread(Some(span)),
+                None => std::hint::spin_loop(),
+            },
         }
-        match left > SPIN {
-            true => park_thread(Some(left - SPIN)),
-            false => std::hint::spin_loop(),
-        }
+    }
+}
+
+/// How much of the time that is left the thread may be parked.
+fn to_park(left: Nanos) -> Option<Nanos> {
+    (left > SPIN).then(|| left - SPIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_microseconds_are_spun() {
+        assert_eq!(to_park(Nanos::from_millis(2)), Some(Nanos::from_micros(1_850)));
+        assert_eq!(to_park(Nanos::from_micros(151)), Some(Nanos::from_micros(1)));
+        assert_eq!(to_park(Nanos::from_micros(150)), None);
     }
 }

@@ -421,5 +421,8 @@ impl<E: Engine> Agent for ExecutorAgent<E> {
 }
 
 #[cfg(test)]
+#[path = "agent_tests.rs"]
+mod agent_tests;
+#[cfg(test)]
 #[path = "thread_tests.rs"]
 mod tests;

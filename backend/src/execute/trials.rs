@@ -48,3 +48,21 @@ fn is_same(store: &HostStore, a: &ModelSpec, b: &ModelSpec) -> bool {
     let mut pairs = files.iter().zip(&others);
     same_shape && files.len() == others.len() && pairs.all(|(a, b)| store.is_same(a, b))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_models::{captured, emulated, supernet};
+
+    #[test]
+    fn models_do_the_same_work_if_nothing_but_their_names_differs() {
+        let store = HostStore::default();
+        let model = emulated("one", 0, 4, 2);
+        let does_the_same = |other| is_same(&store, &model, &other);
+        assert!(does_the_same(emulated("other", 1, 4, 2)));
+        assert!(!does_the_same(emulated("other", 1, 4, 3)), "other batches");
+        assert!(!does_the_same(emulated("other", 1, 8, 2)), "other inputs");
+        assert!(!does_the_same(supernet("other", 1, 4, 2)), "other variants");
+        assert!(!is_same(&store, &captured(0), &captured(0)), "files that are not in memory");
+    }
+}

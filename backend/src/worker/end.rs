@@ -46,7 +46,36 @@ enum Step {
     Over,
 }
 
+/// What the end asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    Nothing,
+    NextStep,
+    HangUp,
+    /// The connections are closed, or have had the time for it.
+    Close,
+}
+
 impl End {
+    /// Goes on if it is time. `committed`: batches execute or are being answered.
+    fn advance(&mut self, now: Nanos, committed: bool, has_unsent: impl FnOnce() -> bool) -> Due {
+        let in_time = now <= self.until;
+        match self.step {
+            Step::Answering if !committed || !in_time => {
+                self.step = Step::Sending { look_at: now };
+                self.until = now + REPLY_BOUND;
+                Due::NextStep
+            }
+            Step::Sending { .. } if in_time && has_unsent() => {
+                self.step = Step::Sending { look_at: now + RETRY_AFTER };
+                Due::Nothing
+            }
+            Step::Sending { .. } => Due::HangUp,
+            Step::Closing(open) if open == 0 || !in_time => Due::Close,
+            _ => Due::Nothing,
+        }
+    }
+
     /// The outcome, once it is over.
     pub(super) fn result(&self) -> Option<&Result<(), BackendError>> {
         (self.step == Step::Over).then_some(&self.result)
@@ -129,23 +158,14 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     pub(super) fn end_step(&mut self, now: Nanos) -> usize {
         let committed = self.gpus.iter().any(Gpu::is_committed);
         let Some(end) = &mut self.end else { return 0 };
-        let in_time = now <= end.until;
-        match end.step {
-            Step::Answering if !committed || !in_time => {
-                end.step = Step::Sending { look_at: now };
-                end.until = now + REPLY_BOUND;
-                1
-            }
-            Step::Sending { .. } if in_time && self.transport.has_unsent() => {
-                end.step = Step::Sending { look_at: now + RETRY_AFTER };
-                0
-            }
-            Step::Sending { .. } => {
+        match end.advance(now, committed, || self.transport.has_unsent()) {
+            Due::Nothing => 0,
+            Due::NextStep => 1,
+            Due::HangUp => {
                 self.hang_up(now);
                 1
             }
-            Step::Closing(open) if open == 0 || !in_time => self.on_closed_all(now),
-            _ => 0,
+            Due::Close => self.on_closed_all(now),
         }
     }
 
@@ -178,5 +198,50 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if let Some(End { result: Err(BackendError::Membership(error)), .. }) = self.end.take() {
             self.try_again(error, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Nanos = Nanos::from_millis(1_000);
+
+    fn end(step: Step) -> End {
+        End { result: Ok(()), rejoins: false, until: START + LINGER, step }
+    }
+
+    #[test]
+    fn executions_have_their_time_and_last_bytes_have_little() {
+        let mut end = end(Step::Answering);
+        assert_eq!(end.advance(START + LINGER, true, || true), Due::Nothing);
+        assert_eq!(end.until(), Some(START + LINGER));
+        let given_up = START + LINGER + Nanos(1);
+        assert_eq!(end.advance(given_up, true, || true), Due::NextStep);
+        assert_eq!(end.until(), Some(given_up), "whether bytes are left is asked at once");
+        assert_eq!(end.advance(given_up, true, || true), Due::Nothing);
+        assert_eq!(end.until(), Some(given_up + RETRY_AFTER), "and again soon");
+        assert_eq!(end.advance(given_up + REPLY_BOUND, true, || true), Due::Nothing);
+        assert_eq!(end.advance(given_up + REPLY_BOUND + Nanos(1), true, || true), Due::HangUp);
+    }
+
+    #[test]
+    fn what_has_been_answered_and_sent_keeps_no_connection_open() {
+        let mut end = end(Step::Answering);
+        assert_eq!(end.advance(START, false, || true), Due::NextStep);
+        assert_eq!(end.advance(START, false, || true), Due::Nothing);
+        assert_eq!(end.advance(START, false, || false), Due::HangUp);
+    }
+
+    #[test]
+    fn connections_have_their_time_to_close() {
+        let mut end = end(Step::Closing(2));
+        assert_eq!(end.advance(START, false, || true), Due::Nothing);
+        end.on_closed();
+        assert_eq!(end.advance(START + LINGER, false, || true), Due::Nothing);
+        assert_eq!(end.advance(START + LINGER + Nanos(1), false, || true), Due::Close);
+        end.on_closed();
+        assert_eq!(end.advance(START, false, || true), Due::Close);
+        assert_eq!(end.result(), None, "it is not over before READs are back");
     }
 }

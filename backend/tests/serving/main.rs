@@ -15,6 +15,7 @@ mod loading;
 mod party;
 mod patience;
 mod process;
+mod pulls;
 mod rejoin;
 mod serve;
 mod world;

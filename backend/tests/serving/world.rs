@@ -218,7 +218,7 @@ impl World {
         Self::with(gpus, backend_transport, |_| {})
     }
 
-    fn with(gpus: u32, tcp: TcpConfig, change: impl FnOnce(&mut BackendConfig)) -> Self {
+    pub(crate) fn with(gpus: u32, tcp: TcpConfig, change: impl FnOnce(&mut BackendConfig)) -> Self {
         let network = InprocNetwork::new();
         let control = Party::new(network.endpoint(identity(Role::Control, 0)));
         let thread = Party::new(network.endpoint(identity(Role::ModelThread, 0)));

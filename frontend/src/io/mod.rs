@@ -10,6 +10,7 @@
 
 mod ahead;
 mod backends;
+mod behind;
 mod catalogue;
 mod changes;
 mod join;
@@ -40,6 +41,7 @@ use crate::config::ClientConfig;
 use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
+use crate::io::behind::Behind;
 use crate::io::models::Models;
 use crate::io::serve::COMMANDS_PER_PASS;
 use crate::io::tasks::Tasks;
@@ -58,8 +60,7 @@ pub struct ClientIo<T: Transport> {
     membership: Membership,
     /// How long this side has been awake: it may have been stopped together with its peers.
     awake: AwakeTime,
-    /// Since when leases are over and not ended because something is not read yet, in time awake.
-    behind_since: Option<Nanos>,
+    behind: Behind,
     /// What this client is called in its present life.
     number: FrontendId,
     /// The life before, by its number, and the clock of its scheduler, which stamps answers of that life.
@@ -147,7 +148,7 @@ impl<T: Transport> ClientIo<T> {
         let io = Self {
             handle,
             awake: AwakeTime::default(),
-            behind_since: None,
+            behind: Behind::default(),
             membership: Membership::new(member(&config, first_generation)),
             number: FrontendId(0),
             former_clock: (0, ClockSync::new()),
@@ -174,13 +175,13 @@ impl<T: Transport> ClientIo<T> {
         let stood_still = self.awake.pass(now);
         self.membership.excuse(stood_still);
         self.tend_membership(now);
-        let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
+        let work = [self.take_commands(now), self.receive(now), self.expire_leases(now)];
         self.withdraw_removed();
         self.wind_down(now);
         // Behind everything that has arrived: an answer that is here ends its task.
-        let work = work + self.resubmit(now);
+        let again = self.resubmit(now);
         self.transport.flush();
-        work
+        work.into_iter().chain([again]).sum()
     }
 
     /// Exchanges those who are to be woken behind the pass, since what they wait for is there, with `none`, which is empty.

@@ -15,9 +15,6 @@ use crate::session::{Command, GIVEN_BACK, Task};
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
 pub(super) const COMMANDS_PER_PASS: usize = 256;
 
-/// For how long, awake, what has arrived is read before leases end.
-const BEHIND_MAX: Nanos = Nanos::from_millis(100);
-
 /// [`TaskEnd::kind`].
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
@@ -200,18 +197,12 @@ impl<T: Transport> ClientIo<T> {
 }
 
 impl<T: Transport> ClientIo<T> {
-    /// True while answers may be here that polls have not taken yet, as they may after this side stood
-    /// still; but not for long: the outcome is due.
+    /// True while leases that are over wait for what has arrived.
     fn is_behind(&mut self) -> bool {
         let Self { transport, membership, backends, .. } = &*self;
         let threads = membership.thread_conns();
         let has_unread = threads.chain(backends.conns()).any(|conn| transport.has_unread(conn));
-        if !has_unread {
-            self.behind_since = None;
-            return false;
-        }
-        let awake = self.awake.total();
-        awake - *self.behind_since.get_or_insert(awake) < BEHIND_MAX
+        self.behind.holds_leases(has_unread, self.awake.total())
     }
 }
 

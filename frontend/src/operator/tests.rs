@@ -1,7 +1,7 @@
 //! A scripted scheduler on the in-process network.
 
 use baton_rdma::status::{GpuStatus, Record};
-use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart, ThreadDesc, WireAddr};
+use baton_rdma::wire::{CatalogEnd, Message, RefuseCode, Role, StatusPart, ThreadDesc, WireAddr};
 use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
@@ -101,6 +101,15 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
         let error = pair.operator.take_status().expect("over").expect_err("it is none");
         assert!(error.contains(problem), "{error}");
     }
+}
+
+#[test]
+fn a_scheduler_that_refuses_is_quoted() {
+    let mut pair = asked();
+    pair.scheduler.close(pair.conn, RefuseCode::Limit, "too many operators");
+    pair.scheduler.flush();
+    pair.operator.poll(NOW);
+    assert_eq!(pair.operator.closed(), Some("too many operators"));
 }
 
 /// The scheduler tells clients of a model that was added; an operator has the catalogue that it connected with.

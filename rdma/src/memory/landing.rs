@@ -8,16 +8,12 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use baton_types::BATCH_MAX;
 
+use crate::memory::lent::Lent;
 use crate::memory::region::Region;
-
-/// The lower half of [`BatchBuffer::state`] while the buffer is borrowed as a whole.
-const WHOLE: u32 = u32::MAX;
-const WORDS: usize = BATCH_MAX as usize / 64;
 
 /// The machine does not give memory for a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,10 +58,7 @@ pub struct BatchBuffer {
     /// Shared with its registration, if a fabric has one.
     region: Arc<Region>,
     bytes: usize,
-    /// Row length in the upper half, rows lent (or [`WHOLE`]) in the lower.
-    state: AtomicU64,
-    /// One bit per lent row; clear before the row leaves the count in `state`.
-    lent: [AtomicU64; WORDS],
+    lent: Lent,
 }
 
 impl BatchBuffer {
@@ -76,10 +69,8 @@ impl BatchBuffer {
     pub fn new(bytes: usize) -> Result<Arc<Self>, NoMemory> {
         let region = Region::new(bytes).ok_or(NoMemory { bytes })?;
         Region::survey("batch rows", std::iter::once(&region));
-        let lent = std::array::from_fn(|_| AtomicU64::new(0));
-        let region = Arc::new(region);
-        let (state, pinned) = (AtomicU64::new(0), OnceLock::new());
-        Ok(Arc::new(Self { pinned, region, bytes, state, lent }))
+        let (region, pinned) = (Arc::new(region), OnceLock::new());
+        Ok(Arc::new(Self { pinned, region, bytes, lent: Lent::default() }))
     }
 
     /// As [`BatchBuffer::new`], registered with a device.
@@ -103,20 +94,19 @@ impl BatchBuffer {
     /// length are lent, or if the buffer is borrowed as a whole.
     pub fn lend(self: &Arc<Self>, row: u32, row_bytes: u32) -> Option<RowMut> {
         let at = self.locate(row, row_bytes)?;
-        self.enter(row_bytes)?;
-        let (word, bit) = self.bit(row);
-        if word.fetch_or(bit, Ordering::Acquire) & bit != 0 {
-            self.leave();
-            return None;
-        }
-        Some(RowMut { buffer: Arc::clone(self), at, row, len: row_bytes })
+        self.lent.lend(row, row_bytes).then(|| RowMut {
+            buffer: Arc::clone(self),
+            at,
+            row,
+            len: row_bytes,
+        })
     }
 
     /// The first `count` rows as one slice; `None` while a row is lent or another such borrow
     /// exists, or if the buffer is shorter.
     pub fn rows(self: &Arc<Self>, count: u32, row_bytes: u32) -> Option<RowsRef> {
         let bytes = (count as usize).checked_mul(row_bytes as usize)?;
-        let fits = bytes <= self.bytes && self.borrow_whole();
+        let fits = bytes <= self.bytes && self.lent.borrow_whole();
         fits.then(|| RowsRef { buffer: Arc::clone(self), bytes })
     }
 
@@ -127,7 +117,7 @@ impl BatchBuffer {
         else {
             return false;
         };
-        if !self.borrow_whole() {
+        if !self.lent.borrow_whole() {
             return false;
         }
         let len = row_bytes as usize;
@@ -135,7 +125,7 @@ impl BatchBuffer {
         // SAFETY: both ranges are in bounds and initialised, the whole buffer is ours, and `copy_to`
         // permits overlap.
         unsafe { from.copy_to(to, len) };
-        self.return_whole();
+        self.lent.return_whole();
         true
     }
 
@@ -154,42 +144,11 @@ impl BatchBuffer {
         let end = at.checked_add(row_bytes as usize)?;
         (end <= self.bytes && row < BATCH_MAX).then_some(at)
     }
-
-    /// Counts one row of this length in; refused if rows of another length are out, or the whole.
-    fn enter(&self, row_bytes: u32) -> Option<()> {
-        let entered = self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
-            let (length, lent) = ((state >> 32) as u32, state as u32);
-            let free = lent == 0 || (lent != WHOLE && length == row_bytes);
-            free.then(|| (u64::from(row_bytes) << 32) | u64::from(lent + 1))
-        });
-        entered.ok().map(drop)
-    }
-
-    fn leave(&self) {
-        self.state.fetch_sub(1, Ordering::Release);
-    }
-
-    fn borrow_whole(&self) -> bool {
-        let borrowed = self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
-            (state as u32 == 0).then_some(u64::from(WHOLE))
-        });
-        borrowed.is_ok()
-    }
-
-    fn return_whole(&self) {
-        self.state.store(0, Ordering::Release);
-    }
-
-    fn bit(&self, row: u32) -> (&AtomicU64, u64) {
-        (&self.lent[row as usize / 64], 1 << (row % 64))
-    }
 }
 
 impl fmt::Debug for BatchBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lent = self.state.load(Ordering::Relaxed) as u32;
-        let lent: &dyn fmt::Debug = if lent == WHOLE { &"all" } else { &lent };
-        f.debug_struct("BatchBuffer").field("bytes", &self.bytes).field("lent", lent).finish()
+        f.debug_struct("BatchBuffer").field("bytes", &self.bytes).field("lent", &self.lent).finish()
     }
 }
 
@@ -231,9 +190,7 @@ impl DerefMut for RowMut {
 
 impl Drop for RowMut {
     fn drop(&mut self) {
-        let (word, bit) = self.buffer.bit(self.row);
-        word.fetch_and(!bit, Ordering::Release);
-        self.buffer.leave();
+        self.buffer.lent.give_back(self.row);
     }
 }
 
@@ -259,7 +216,7 @@ impl Deref for RowsRef {
 
 impl Drop for RowsRef {
     fn drop(&mut self) {
-        self.buffer.return_whole();
+        self.buffer.lent.return_whole();
     }
 }
 

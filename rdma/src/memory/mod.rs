@@ -2,6 +2,7 @@
 //! batches, and the registered regions below both. The only room of this package with unsafe code besides `verbs`.
 
 pub(crate) mod landing;
+mod lent;
 pub(crate) mod region;
 pub(crate) mod slab;
 

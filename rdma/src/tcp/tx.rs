@@ -225,4 +225,28 @@ mod tests {
         queue.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).unwrap();
         assert!(queue.is_empty() && queue.push(&ping, &[], &[]));
     }
+
+    #[test]
+    fn a_frame_fits_up_to_the_last_byte() {
+        let len = frame::HEADER_LEN + size_of::<Ping>() + 3 + 5;
+        for (limit, fits) in [(2 * len, true), (2 * len - 1, false)] {
+            let mut queue = TxQueue::new(limit);
+            let mut push = || queue.push(&Ping { sent_ns: 1.into() }, &[0; 3], &[0; 5]);
+            assert!(push());
+            assert_eq!(push(), fits, "{limit}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_takes_no_memory_for_long_though_the_queue_is_never_empty() {
+        let mut queue = TxQueue::new(1_000);
+        let ping = Ping { sent_ns: 1.into() };
+        let len = frame::HEADER_LEN + size_of::<Ping>();
+        assert!(queue.push(&ping, &[], &[]));
+        for _ in 0..3 * COMPACT / len {
+            assert!(queue.push(&ping, &[], &[]));
+            queue.advance(len);
+            assert!(queue.inline.len() <= COMPACT + 2 * len);
+        }
+    }
 }

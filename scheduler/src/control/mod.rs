@@ -378,15 +378,17 @@ impl<T: Transport> Agent for ControlThread<T> {
         self.log.now = now;
         self.log.tell_left_out();
         self.take_load_news();
-        let work = self.take_events(now)
-            + self.take_notices()
-            + self.check_silence(now)
-            + self.check_loads(now)
-            + self.answer_ask(now)
-            + self.answer_scrape(now)
-            + self.check_shutdown();
+        let work = [
+            self.take_events(now),
+            self.take_notices(),
+            self.check_silence(now),
+            self.check_loads(now),
+            self.answer_ask(now),
+            self.answer_scrape(now),
+            self.check_shutdown(),
+        ];
         self.transport.flush();
-        work
+        work.into_iter().sum()
     }
 
     fn next_timer(&self) -> Option<Nanos> {

@@ -95,9 +95,7 @@ impl<T: Transport> ModelThread<T> {
                 taken += 1;
             }
         }
-        if taken > 0 {
-            self.catch_up(now);
-        }
+        self.catch_up(now);
         self.arrivals.retain(|arrival| !arrival.is_over());
         taken
     }

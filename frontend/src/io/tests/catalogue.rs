@@ -91,6 +91,10 @@ fn an_added_model_has_its_tensors() {
     }
     let gamma = client.model("gamma-2").unwrap();
     assert_eq!((gamma.inputs()[0].name.as_str(), gamma.outputs()[0].name.as_str()), ("x", "y"));
+    let answer = gamma.tensors_of(&[0, 0, 128, 63]).unwrap();
+    let [one] = &answer[..] else { panic!("{answer:?}") };
+    assert_eq!((one.shape.as_slice(), one.bytes), (&[1][..], &[0, 0, 128, 63][..]));
+    assert!(gamma.tensors_of(&[0; 5]).is_err());
     assert!(client.model("gamma-3").is_err());
     assert_eq!(client.counters().unexpected, 2, "the catalogue, and what is known of no slab");
     add(&mut world, GAMMA + 2, "delta");
@@ -225,6 +229,7 @@ fn a_model_tells_its_variants_and_a_reply_how_accurate_it_is() {
         world.answer_as(ticket.task(), variant, &[1; OUTPUT]);
         let Outcome::Completed(reply) = ticket.wait() else { panic!() };
         assert_eq!(reply.accuracy(), accuracy);
+        assert_eq!(reply.variant().map(ModelVariant::index), Some(variant));
     }
     let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
     world.answer(ticket.task(), &[1; OUTPUT]);

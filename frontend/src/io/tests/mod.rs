@@ -3,6 +3,7 @@
 mod ahead;
 mod catalogue;
 mod catalogue_again;
+mod clocks;
 mod completions;
 mod concurrent;
 mod ending;

@@ -81,6 +81,17 @@ fn after_an_orderly_stop_submits_wait_for_the_next_scheduler_but_not_for_ever() 
 }
 
 #[test]
+fn an_attempt_to_join_that_fails_meanwhile_refuses_no_submit() {
+    let (mut world, client) = World::open();
+    world.stop_scheduler();
+    world.await_client();
+    world.end_scheduler(RefuseCode::Limit);
+    world.steps(3);
+    let input = client.model("alpha").unwrap().input().unwrap();
+    assert!(world.submit_input(input, LONG).is_ok(), "the next may still come");
+}
+
+#[test]
 fn one_that_is_back_before_the_backends_is_asked_again_for_new_tasks_too() {
     let (mut world, client) = World::open();
     world.stop_scheduler();

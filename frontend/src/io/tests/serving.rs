@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use baton_metrics::Value;
 use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
 use baton_types::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
@@ -11,6 +12,23 @@ use crate::{Deadline, EndedBy, InputError, Outcome, SubmitReason};
 
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
+
+#[test]
+fn a_scrape_shows_what_was_counted_and_how_many_answers_each_model_gave() {
+    let (mut world, client) = World::open();
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    let metrics = client.metrics();
+    let series = |name: &str| &metrics.iter().find(|metric| metric.name == name).unwrap().series;
+    assert_eq!(series("baton_client_completed")[0].1, Value::Count(1));
+    assert_eq!(series("baton_client_slots_in_use")[0].1, Value::Level(1.0));
+    let answers = |(labels, took): &(Vec<String>, Value)| {
+        let Value::Sizes { buckets, .. } = took else { panic!("{took:?}") };
+        (labels[0].clone(), buckets.iter().map(|bucket| bucket.1).sum::<u64>())
+    };
+    let answered: Vec<_> = series("baton_client_latency_seconds").iter().map(answers).collect();
+    assert_eq!(answered, [("alpha".into(), 1), ("beta".into(), 0)]);
+}
 
 #[test]
 fn an_input_goes_out_and_its_answer_lands() {

@@ -19,7 +19,7 @@ use crate::config::ClientConfig;
 use crate::io::{ClientIo, Joining};
 use crate::{Client, ConnectError, Deadline, Input, ModelHandle, Ticket};
 
-/// The scheduler's clock is ahead of the client's by this.
+/// The first scheduler's clock is ahead of the client's by this.
 pub(super) const AHEAD: Nanos = Nanos::from_millis(3_600_000);
 pub(super) const STEP: Nanos = Nanos::from_micros(10);
 pub(super) const TOKEN: u64 = 0xfeed;
@@ -143,6 +143,8 @@ pub(super) struct World {
     pub(super) frontend_addr: SocketAddr,
     /// The scheduler answers pings and leaves.
     pub(super) alive: bool,
+    /// The present scheduler's clock is ahead of the client's by this.
+    pub(super) ahead: Nanos,
     /// For tests with real threads; the others move `now` by hand.
     pub(super) clock: Clock,
     batch: Arc<BatchBuffer>,
@@ -171,6 +173,7 @@ impl World {
             threads,
             frontend_addr,
             alive: true,
+            ahead: AHEAD,
             clock,
             batch: BatchBuffer::new(INPUT).unwrap(),
         }
@@ -357,7 +360,12 @@ impl World {
 
     /// As [`World::answer`], from this variant of the model.
     pub(super) fn answer_as(&mut self, task: TaskId, variant: u16, output: &[u8]) {
-        let finished = self.now + AHEAD;
+        self.answer_by(self.ahead, task, variant, output);
+    }
+
+    /// As [`World::answer_as`], dated by a clock that is ahead by this.
+    pub(super) fn answer_by(&mut self, ahead: Nanos, task: TaskId, variant: u16, output: &[u8]) {
+        let finished = self.now + ahead;
         let result = TaskResult {
             task: task.0.into(),
             started_ns: (finished - Nanos::from_millis(1)).0.into(),
@@ -408,7 +416,7 @@ impl World {
     fn answer_pings(&mut self) {
         for sent in std::mem::take(&mut self.control.pings) {
             if self.control.conn.is_some() {
-                let scheduler_ns = (self.now + AHEAD).0.into();
+                let scheduler_ns = (self.now + self.ahead).0.into();
                 self.control.send(&Pong { sent_ns: sent.into(), scheduler_ns }, &[]);
             }
         }
