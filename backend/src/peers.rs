@@ -409,6 +409,9 @@ mod tests {
         let mut transport = InprocNetwork::new().endpoint(identity);
         assert_eq!(peers.connect_due(ms(41), 5, &mut transport), 0);
         assert_eq!(peers.next_retry(), Some(ms(10) + RECONNECT_AFTER));
+        assert_eq!(peers.connect_due(ms(10) + RECONNECT_AFTER, 5, &mut transport), 1);
+        let tried = [1, 2].map(|at| peers.frontends[at].as_ref().unwrap().conn.is_some());
+        assert_eq!(tried, [true, false]);
     }
 
     #[test]
