@@ -65,3 +65,12 @@ fn another_objective_sizes_batches_as_if_it_had_always_been() {
         assert_eq!(sizes(&changed), sizes(&fresh));
     }
 }
+
+#[test]
+fn no_batch_is_longer_than_the_longest_unless_one_task_is() {
+    let mut sizing = sizing(100);
+    for (longest, size) in [(11, 7), (6, 2), (5, 1), (4, 8)] {
+        sizing.longest = ms(longest);
+        assert_eq!(sizing.longest_batch(), size, "{longest} ms");
+    }
+}
