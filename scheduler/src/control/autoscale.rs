@@ -31,7 +31,7 @@ impl Autoscale {
         &self.needed
     }
 
-    /// The sub-clusters whose need has changed since it was told last, if it may be told again.
+    /// The sub-clusters whose need has changed since the last report, if another one is due.
     fn news(&mut self, now: Nanos) -> Vec<SubclusterId> {
         if now < self.next_tell || self.told == self.needed {
             return Vec::new();
