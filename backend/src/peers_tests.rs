@@ -80,6 +80,9 @@ fn the_frontend_that_is_due_first_is_tried_first() {
     let mut transport = InprocNetwork::new().endpoint(identity);
     assert_eq!(peers.connect_due(ms(41), 5, &mut transport), 0);
     assert_eq!(peers.next_retry(), Some(ms(10) + RECONNECT_AFTER));
+    assert_eq!(peers.connect_due(ms(10) + RECONNECT_AFTER, 5, &mut transport), 1);
+    let tried = [1, 2].map(|at| peers.frontends[at].as_ref().unwrap().conn.is_some());
+    assert_eq!(tried, [true, false]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Connections within one process: what a send queue holds, and who hears of a connection.
 
-use baton_rdma::wire::{Hello, Ping, Role, TaskResult};
+use baton_rdma::wire::{Hello, PAYLOAD_MAX, Ping, Role, TaskResult};
 use baton_rdma::{
     ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, SendError, TcpConfig,
     Transport,
@@ -64,6 +64,18 @@ fn a_frame_takes_its_length_in_the_send_queue() {
     let empty = frame_bytes(|one, conn| one.reply(conn, &answer, &[]));
     assert_eq!(empty, bare + size_of::<TaskResult>() - size_of::<Ping>());
     assert_eq!(frame_bytes(|one, conn| one.reply(conn, &answer, &[0; 9])), empty + 9);
+}
+
+#[test]
+fn an_answer_may_be_as_long_as_a_payload_and_no_longer() {
+    let answer = TaskResult::new_zeroed();
+    let longest = vec![0; PAYLOAD_MAX];
+    assert!(!fits_twice(0, |one, conn| one.reply(conn, &answer, &longest)), "it passes alone");
+    let send = |one: &mut InprocTransport, conn| {
+        assert_eq!(one.reply(conn, &answer, &vec![0; PAYLOAD_MAX + 1]), Err(SendError::TooLong));
+        Ok(())
+    };
+    assert!(fits_twice(0, send));
 }
 
 #[test]

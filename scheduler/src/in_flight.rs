@@ -20,6 +20,13 @@ pub(crate) struct Planned {
     pub fetched_at: Option<Nanos>,
 }
 
+impl Planned {
+    /// By how much its inputs, which were there at `at`, were later than planned.
+    pub(crate) fn fetched_late(&self, at: Nanos) -> Nanos {
+        self.fetched_at.map_or(Nanos::ZERO, |planned| at - planned)
+    }
+}
+
 /// A batch that was sent to a backend.
 #[derive(Debug)]
 pub(crate) struct SentBatch {
@@ -162,6 +169,24 @@ mod tests {
 
     fn one(task: u64) -> impl Iterator<Item = Request> {
         std::iter::once(Request::new(TaskId(task), Nanos(task)))
+    }
+
+    #[test]
+    fn there_is_room_for_the_largest_batch_wherever_it_is_remembered() {
+        let mut sent = InFlight::new(2, 1);
+        sent.reserve(1);
+        sent.reserve_batches(9);
+        sent.reserve_batches(3);
+        sent.reserve(2);
+        let room = sent.entries.iter().map(|entry| entry.batch.requests.capacity());
+        assert!(room.clone().count() == 2 && room.min() >= Some(9));
+    }
+
+    #[test]
+    fn inputs_are_late_by_what_they_come_behind_the_plan() {
+        let planned = Planned { fetched_at: Some(Nanos(5)), ..PLANNED };
+        assert_eq!([3, 5, 7].map(|at| planned.fetched_late(Nanos(at)).0), [0, 0, 2]);
+        assert_eq!(PLANNED.fetched_late(Nanos(7)), Nanos::ZERO, "it was not planned");
     }
 
     #[test]

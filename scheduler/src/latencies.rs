@@ -80,6 +80,16 @@ mod tests {
     }
 
     #[test]
+    fn latencies_of_a_class_count_as_spread_evenly() {
+        let (mut counts, class) = ([0; CLASSES], class_of(10_000_000));
+        counts[class] = 8;
+        let (begin, end) = (begin_of(class) as f64, begin_of(class + 1) as f64);
+        for share in [0.25, 0.5, 1.0] {
+            assert_eq!(quantile(&counts, share), Some(begin + (end - begin) * share));
+        }
+    }
+
+    #[test]
     fn quantiles_are_those_of_the_latencies() {
         let mut counts = [0; CLASSES];
         assert_eq!(quantile(&counts, 0.5), None);

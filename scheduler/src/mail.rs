@@ -153,6 +153,30 @@ mod tests {
     }
 
     #[test]
+    fn what_of_a_grant_is_too_much_counts_as_the_most_and_leaves_the_rest_alone() {
+        let gpu = Gpu { id: GpuId(0), life: 0 };
+        let most = Grant {
+            gpu,
+            free_at: Nanos(5),
+            port_wait: Nanos(((1 << PORT_BITS) - 1) << PORT_STEP),
+            slowdown: Slowdown::NONE,
+            slot_wait: Nanos(((1 << WAIT_BITS) - 1) << COARSE),
+            longest: Nanos::MAX,
+            spare: (1 << SPARE_BITS) - 1,
+            is_short_of_slots: false,
+        };
+        let packed = |grant| unpack_grant(pack_grant(ModelId(1), grant)).1;
+        let all = Nanos::MAX;
+        assert_eq!(packed(Grant { port_wait: all, ..most }), most);
+        assert_eq!(packed(Grant { slot_wait: all, ..most }), most);
+        assert_eq!(packed(Grant { spare: u32::MAX, ..most }), most);
+        let little = Grant { port_wait: Nanos::ZERO, slot_wait: Nanos::ZERO, spare: 0, ..most };
+        assert_eq!(packed(little), little);
+        let short = Grant { is_short_of_slots: true, ..little };
+        assert_eq!(packed(short), short);
+    }
+
+    #[test]
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
         let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX >> EARLY_BITS));

@@ -157,13 +157,17 @@ fn bind(
     member: u32,
     credentials: Option<&Credentials>,
 ) -> Result<TcpTransport, SchedulerError> {
-    let bounds = TcpConfig {
+    TcpTransport::bind_with(Some(addr), Identity { role, member }, bounds(), credentials)
+        .map_err(|source| SchedulerError::Listen { addr, source })
+}
+
+/// Of each thread's connections.
+fn bounds() -> TcpConfig {
+    TcpConfig {
         connections_max: CONNECTIONS_MAX,
         host_connections_max: HOST_CONNECTIONS_MAX,
         ..TcpConfig::default()
-    };
-    TcpTransport::bind_with(Some(addr), Identity { role, member }, bounds, credentials)
-        .map_err(|source| SchedulerError::Listen { addr, source })
+    }
 }
 
 /// The agents of a scheduler, connected to one another and not running yet: to be given threads,
@@ -362,5 +366,18 @@ impl SchedulerHandle {
 impl Drop for SchedulerHandle {
     fn drop(&mut self) {
         self.halt();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX};
+
+    #[test]
+    fn every_member_can_connect_and_no_host_takes_more_than_half_of_the_connections() {
+        let bounds = bounds();
+        assert!(bounds.connections_max >= (FRONTENDS_MAX + BACKENDS_MAX) as usize);
+        assert_eq!(bounds.host_connections_max, bounds.connections_max / 2);
     }
 }

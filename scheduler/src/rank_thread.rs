@@ -281,17 +281,17 @@ impl RankThread {
 
 impl Agent for RankThread {
     fn poll(&mut self, now: Nanos) -> usize {
-        let work = self.take_commands(now) + self.take_mail(now) + self.forget_models();
+        let taken = [self.take_commands(now), self.take_mail(now), self.forget_models()];
         let due = self.state.next_timer().is_some_and(|at| at <= now);
         if due {
             self.state.on_timer(now, &mut self.out);
         }
-        let work = work + self.tend_cache(now);
-        if work > 0 || due {
+        let work = taken.into_iter().chain([usize::from(due), self.tend_cache(now)]).sum();
+        if work > 0 {
             self.out.links.iter_mut().for_each(RankLink::announce);
             self.publish_counters();
         }
-        work + usize::from(due)
+        work
     }
 
     fn next_timer(&self) -> Option<Nanos> {

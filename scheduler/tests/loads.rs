@@ -7,10 +7,11 @@ mod stage;
 use baton_core::Nanos;
 use baton_rdma::Transport;
 use baton_rdma::status::LoadEntry;
-use baton_rdma::wire::{JoinBackend, LoadFault, LoadStatus, RefuseCode, Role};
+use baton_rdma::wire::{ChangeKind, JoinBackend, LoadFault, LoadStatus, RefuseCode, Role};
 use baton_topo::Agent;
 use stage::asking::status;
 use stage::cached::*;
+use stage::changes::{TABLE, ask};
 use stage::{Stage, Told, ms};
 
 #[test]
@@ -26,6 +27,17 @@ fn a_cold_task_brings_its_model_and_then_its_batch() {
     cold.execute(batch);
     let warm = batch_of(&cold.submit(1), 1);
     cold.execute(warm);
+}
+
+#[test]
+fn an_added_model_is_loaded_for_its_first_task() {
+    let mut cold = Cold::start(&[]);
+    let mut operator = cold.stage.member(Role::Operator);
+    ask(&mut cold.stage, &mut operator, ChangeKind::Add, &format!("{TABLE}weights_mib = 2\n"));
+    describe(&mut cold.backend, MODELS, 2);
+    cold.stage.exchange(&mut cold.backend);
+    cold.stage.exchange(&mut cold.frontend);
+    load_of(&cold.submit(MODELS), MODELS);
 }
 
 #[test]

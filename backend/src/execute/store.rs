@@ -234,7 +234,10 @@ where
 mod tests {
     use std::path::PathBuf;
 
+    use baton_topo::EngineSpec;
+
     use super::*;
+    use crate::test_models::captured;
 
     const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/digits.onnx");
     const WORDS: &str =
@@ -272,6 +275,21 @@ mod tests {
         let same = |one: &str, other: &str| store.is_same(&folder.join(one), &folder.join(other));
         assert!(same("a", "b") && !same("a", "c") && !same("d", "d"), "d is not there");
         assert_eq!(store.get(&folder.join("a")).expect("taken").len() as u64, bytes("a"));
+        std::fs::remove_dir_all(folder).expect("it is ours");
+    }
+
+    #[test]
+    fn a_store_is_filled_with_the_files_of_its_models() {
+        let folder = folder("store-filled");
+        let file = folder.join("a");
+        let mut model = ModelSpec { id: ModelId(5), ..captured(0) };
+        if let EngineSpec::Onnx { file: of, .. } = &mut model.engine {
+            of.clone_from(&file);
+        }
+        let store = HostStore::fill([&model, &captured(0)].into_iter(), 10 << 20);
+        let bytes = std::fs::metadata(&file).expect("a file").len();
+        assert_eq!(store.shelf().left_bytes, (10 << 20) - bytes, "the other one is not there");
+        assert!(store.get(&file).is_some());
         std::fs::remove_dir_all(folder).expect("it is ours");
     }
 

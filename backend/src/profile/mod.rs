@@ -243,9 +243,8 @@ fn described(device: Device, open: OpenLibrary) -> (String, bool) {
     };
     let library = open().ok();
     let is_fake = library.as_ref().is_some_and(|library| library.is_fake());
-    let mut devices = library.and_then(|library| library.devices().ok()).unwrap_or_default();
-    let number = number as usize;
-    let name = if number < devices.len() { devices.swap_remove(number).name } else { "?".into() };
+    let devices = library.and_then(|library| library.devices().ok()).unwrap_or_default();
+    let name = devices.into_iter().nth(number as usize).map_or_else(|| "?".into(), |it| it.name);
     (format!("{device}: {name}"), is_fake)
 }
 
@@ -267,7 +266,7 @@ pub fn open_driver() -> Result<Arc<Library>, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_models::emulated;
+    use crate::test_models::{emulated, supernet};
 
     static GO_ON: AtomicBool = AtomicBool::new(false);
     const QUICK: RunLimits = RunLimits { runs: 5, per_size: Nanos::from_millis(1) };
@@ -285,6 +284,14 @@ mod tests {
             assert!(latency >= model.profile.latency(batch), "{file:?}");
         }
         assert_eq!((file.engine.as_str(), file.model_bytes, file.is_fake), ("emulated", 0, false));
+    }
+
+    #[test]
+    fn who_waits_for_variants_hears_how_many_sizes_are_left_of_all_of_them() {
+        let (model, mut heard) = (supernet("toy", 0, 4, 2), Vec::new());
+        let on_size = |size: Progress| heard.push((size.done, size.sizes));
+        profile_variants(&model, Device::Cpu, QUICK, open_driver, &GO_ON, on_size).unwrap();
+        assert_eq!(heard, [(1, 4), (2, 4), (3, 4), (4, 4)]);
     }
 
     #[test]

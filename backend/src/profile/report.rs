@@ -188,6 +188,8 @@ mod tests {
         assert_eq!(report.file.latency_ms, [4.0, 4.0, 5.0, 6.0]);
         assert_eq!(latency_ms(&runs, true), [4.0, 4.0, 6.0, 6.0], "the graph of 4 executes 3");
         let text = report.to_string();
+        let steady = ProfileReport::new(&emulated("toy", 0, 4, 1), "cpu".into(), false, &runs[..1]);
+        assert_eq!(steady.remarks, [""; 0]);
         for said in ["toy, engine emulated", "FAKE GPU", "b = 4", "1.50 times", "batches of 2"] {
             assert!(text.contains(said), "{said}: {text}");
         }

@@ -92,13 +92,12 @@ impl Download {
                 let url = self.url.clone();
                 PullError::Cut { url, got_bytes: self.got, bytes: self.bytes, why }
             };
-            match reader.read(&mut piece) {
+            match read_some(&mut reader, &mut piece) {
                 Ok(0) => return Err(cut("it closed the connection".to_owned())),
                 Ok(read) => {
                     take(&piece[..read])?;
                     self.got += read as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(cut(error.to_string())),
             }
         }
@@ -236,5 +235,39 @@ fn describe(error: &ureq::Error) -> String {
         ureq::Error::StatusCode(status) => format!("it answers with status {status}"),
         ureq::Error::Timeout(step) => format!("it takes too long ({step})"),
         other => other.to_string(),
+    }
+}
+
+/// What comes next. A signal ends no read.
+fn read_some(reader: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each answer once.
+    struct Answers(Vec<io::Result<usize>>);
+
+    impl Read for Answers {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            self.0.remove(0)
+        }
+    }
+
+    #[test]
+    fn a_read_that_a_signal_interrupts_is_tried_again() {
+        let interrupted = || Err(io::ErrorKind::Interrupted.into());
+        let mut answers = Answers(vec![interrupted(), interrupted(), Ok(7)]);
+        assert_eq!(read_some(&mut answers, &mut []).unwrap(), 7);
+        let mut answers = Answers(vec![Err(io::ErrorKind::ConnectionReset.into())]);
+        let error = read_some(&mut answers, &mut []).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 }

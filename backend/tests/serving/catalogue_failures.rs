@@ -147,6 +147,21 @@ fn a_slab_of_a_joined_frontend_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn a_model_that_is_listed_twice_ends_the_backend() {
+    // One that is served, one that is being loaded, and one that waits.
+    for id in [MODEL, ADDED, 9] {
+        let mut world = World::ready();
+        describe_added(&mut world.control);
+        world.until("it loads the first", |w| w.hands[0].aside().is_some());
+        describe(&mut world.control, 9, "other", 64, &table("other", 64));
+        world.steps(3);
+        assert_eq!(world.worker.result(), None);
+        describe(&mut world.control, id, "again", 64, &table("again", 64));
+        world.until("it ends", |w| w.worker.result().is_some() || w.stage() == Stage::Left);
+    }
+}
+
+#[test]
 fn a_table_without_its_model_ends_the_backend() {
     let mut world = World::ready();
     world.control.tell(&ModelTable { model: 9.into() }, b"");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::thread::{JoinHandle, spawn};
 
 use baton_rdma::TcpConfig;
+use baton_rdma::wire::ReadyAck;
 use baton_topo::{Agent, Sha256};
 use baton_types::Nanos;
 
@@ -44,6 +45,9 @@ fn told(name: &str, url: &str) -> (World, PathBuf) {
         config.model_folder.path = Some(path);
     });
     world.let_in();
+    // It serves, so that it waits for no server that is away.
+    world.control.tell(&ReadyAck {}, &[]);
+    world.steps(2);
     describe(&mut world.control, ADDED, "added", ADDED_BYTES, &table(url));
     (world, folder)
 }

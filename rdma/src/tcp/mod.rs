@@ -372,15 +372,36 @@ impl<N: Net> Transport for TcpTransport<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::Event;
     use crate::protocol::wire::{Ping, Role};
 
-    #[test]
-    fn messages_of_its_own_are_not_counted() {
+    /// One that is connected to the other.
+    fn pair() -> (TcpTransport, ConnId, TcpTransport) {
         let identity = Identity { role: Role::Backend, member: 0 };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let [mut one, other] = [Some(any); 2]
             .map(|listen| TcpTransport::bind(listen, identity, TcpConfig::default()).unwrap());
         let conn = one.connect(other.local_addr(), Hello::new(Role::Backend, 0, 0)).unwrap();
+        (one, conn, other)
+    }
+
+    #[test]
+    fn a_connection_that_is_ended_is_closed_for_that_reason() {
+        let (mut one, conn, _other) = pair();
+        one.end(conn, CloseReason::SendQueueFull);
+        assert_eq!(one.send(conn, &Ping { sent_ns: 1.into() }, &[]), Err(SendError::Closed));
+        let mut events = Events::new();
+        one.poll(Nanos::from_millis(1), &mut events);
+        let closed = events.drain().filter_map(|event| match event {
+            Event::Closed { conn, reason } => Some((conn, reason)),
+            _ => None,
+        });
+        assert_eq!(closed.collect::<Vec<_>>(), [(conn, CloseReason::SendQueueFull)]);
+    }
+
+    #[test]
+    fn messages_of_its_own_are_not_counted() {
+        let (mut one, conn, _other) = pair();
         let ping = Ping { sent_ns: 1.into() };
         one.send_own(conn, &ping, &[]).unwrap();
         assert_eq!(one.counters().messages_out, 0);

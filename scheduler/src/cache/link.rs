@@ -111,3 +111,16 @@ impl CacheLink {
         self.arrivals[model.0 as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_have_room_for_what_slots_and_models_have_to_say_and_no_more() {
+        let (ends, links) = cache_links(2, 3, 5);
+        let room: Vec<_> = ends.threads.iter().map(Sender::capacity).collect();
+        assert_eq!((room, ends.reports.capacity()), (vec![Some(23); 2], Some(20)));
+        assert_eq!((links.len(), ends.arrivals.len()), (2, 3));
+    }
+}

@@ -31,6 +31,17 @@ impl Autoscale {
         &self.needed
     }
 
+    /// The sub-clusters whose need has changed since the last report, if another one is due.
+    fn news(&mut self, now: Nanos) -> Vec<SubclusterId> {
+        if now < self.next_tell || self.told == self.needed {
+            return Vec::new();
+        }
+        self.next_tell = now + TELL_EVERY;
+        let told = std::mem::replace(&mut self.told, self.needed.clone());
+        let both = (0..).zip(told.iter().zip(&self.needed));
+        both.filter(|(_, (told, needed))| told != needed).map(|(id, _)| SubclusterId(id)).collect()
+    }
+
     /// The part of the requests since the last look that was lost, in 1/65536.
     fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
         let (requests_seen, lost_seen) =
@@ -49,18 +60,12 @@ impl<T: Transport> ControlThread<T> {
         let needed: Vec<u32> = subclusters.iter().map(|&id| self.needed(id)).collect();
         self.parts.counters.gpus_needed.set(needed.iter().map(|&needed| u64::from(needed)).sum());
         self.autoscale.needed.clone_from(&needed);
-        if now < self.autoscale.next_tell || self.autoscale.told == needed {
-            return;
-        }
-        self.autoscale.next_tell = now + TELL_EVERY;
-        for (&id, &gpus_needed) in subclusters.iter().zip(&needed) {
+        for id in self.autoscale.news(now) {
             let (subcluster, gpus) =
                 (self.parts.catalog.subcluster_name(id), self.roster.serving(id));
-            if self.autoscale.told[id.0 as usize] != gpus_needed {
-                tracing::info!(subcluster, gpus_needed, gpus, "what the traffic needs has changed");
-            }
+            let gpus_needed = needed[id.0 as usize];
+            tracing::info!(subcluster, gpus_needed, gpus, "what the traffic needs has changed");
         }
-        self.autoscale.told = needed;
     }
 
     fn needed(&mut self, subcluster: SubclusterId) -> u32 {
@@ -73,5 +78,24 @@ impl<T: Transport> ControlThread<T> {
         }
         let bad_rate = self.autoscale.bad_rate(subcluster.0 as usize, requests, lost);
         gpus_needed(slots, bad_rate, self.roster.serving(subcluster))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_is_told_when_it_changes_and_not_too_often() {
+        let (seen, told) = (vec![(0, 0); 3], vec![0; 3]);
+        let mut scale = Autoscale { seen, needed: told.clone(), told, next_tell: Nanos::ZERO };
+        let start = Nanos::from_millis(1_000);
+        assert_eq!(scale.news(start), []);
+        scale.needed = vec![0, 2, 1];
+        assert_eq!(scale.news(start), [SubclusterId(1), SubclusterId(2)]);
+        scale.needed = vec![0, 3, 1];
+        assert_eq!(scale.news(start + TELL_EVERY - Nanos(1)), [], "it was told a moment ago");
+        assert_eq!(scale.news(start + TELL_EVERY), [SubclusterId(1)]);
+        assert_eq!(scale.news(start + TELL_EVERY.times(3)), []);
     }
 }

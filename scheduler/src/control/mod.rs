@@ -180,7 +180,7 @@ impl<T: Transport> ControlThread<T> {
     }
 
     /// Writes changes of the catalogue down there from now on. `tables` are those of the models that it has from there.
-    pub(crate) fn keep_journal(&mut self, journal: Journal, tables: BTreeMap<String, String>) {
+    pub fn keep_journal(&mut self, journal: Journal, tables: BTreeMap<String, String>) {
         self.parts.catalog.know_tables(tables);
         self.journal = Some(JournalKeeper::new(journal));
     }

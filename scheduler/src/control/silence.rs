@@ -132,3 +132,23 @@ impl<T: Transport> ControlThread<T> {
         dead.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_with_work_are_looked_at_often_and_those_without_once_a_second() {
+        let (now, ms) = (Nanos::from_millis(5_000), Nanos::from_millis);
+        let mut hearing = Hearing::new(ms(400));
+        assert_eq!(hearing.next_check(), Nanos::ZERO, "at once");
+        hearing.plan_check(now, false, now + ms(7));
+        assert_eq!((hearing.next_check(), hearing.step()), (now + ms(50), ms(50).min(PARK_MAX)));
+        for (wakes_at, due) in [(300, 300), (0, 1_000), (2_000, 1_000)] {
+            hearing.plan_check(now, true, now + ms(wakes_at));
+            assert_eq!((hearing.next_check(), hearing.step()), (now + ms(due), IDLE_STEP));
+        }
+        hearing.be_alert();
+        assert_eq!((hearing.next_check(), hearing.is_idle()), (Nanos::ZERO, false));
+    }
+}

@@ -400,12 +400,15 @@ impl<T: Transport> ModelThread<T> {
 impl<T: Transport> Agent for ModelThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
         self.record_delays(now);
-        let work = self.take_commands(now)
-            + self.take_arrivals(now)
-            + self.take_events(now)
-            + self.take_grants(now)
-            + self.take_cache_orders(now)
-            + self.fire_timers(now);
+        let work = [
+            self.take_commands(now),
+            self.take_arrivals(now),
+            self.take_events(now),
+            self.take_grants(now),
+            self.take_cache_orders(now),
+            self.fire_timers(now),
+        ];
+        let work: usize = work.into_iter().sum();
         self.tell_retired();
         // Before system calls: meanwhile the RankThread decides.
         let announced = self.out.link.announce();

@@ -155,12 +155,12 @@ impl<T: Transport> ModelThread<T> {
     /// How long the inputs of the batch took to come, if that was measured: what its model plans with next. Of a model that
     /// has moved it is lost. Returns when they were there.
     fn note_fetch(&mut self, now: Nanos, name: u64, done: &ActionDone) -> Option<Nanos> {
-        let Planned { model, shape, fetched_at, .. } = self.out.in_flight.get(name)?.planned;
+        let planned = self.out.in_flight.get(name)?.planned;
         let (took, at) = done.fetch.measured()?;
         let at = at.min(now);
-        if let Place::Here(here) = self.out.places[model.0 as usize] {
-            let late = fetched_at.map_or(Nanos::ZERO, |planned| at - planned);
-            self.models[here as usize].state.on_fetched(shape.size, took, late);
+        if let Place::Here(here) = self.out.places[planned.model.0 as usize] {
+            let state = &mut self.models[here as usize].state;
+            state.on_fetched(planned.shape.size, took, planned.fetched_late(at));
         }
         Some(at)
     }

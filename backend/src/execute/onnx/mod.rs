@@ -243,16 +243,17 @@ impl Model {
                 let fix =
                     "correct dims, input_shape, outputs or batch_max, or export the model anew";
                 let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
-                let of = if self.variants > 1 {
-                    format!(" of variant {variant}")
-                } else {
-                    String::new()
-                };
+                let of = named(variant, self.variants);
                 Fault::new(format!("a batch of {batch}{of} does not execute: {problem}"), fix)
             })?;
         }
         Ok(())
     }
+}
+
+/// Which variant of how many, in a message; nothing of a model without any.
+fn named(variant: u16, variants: u16) -> String {
+    if variants > 1 { format!(" of variant {variant}") } else { String::new() }
 }
 
 fn environment(library: Option<OsString>) -> Result<&'static Environment, EngineError> {
@@ -321,6 +322,12 @@ fn text(error: impl std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variant_is_named_where_there_are_several() {
+        assert_eq!(named(0, 1), "");
+        assert_eq!(named(1, 2), " of variant 1");
+    }
 
     #[test]
     fn without_the_library_the_error_names_the_variable_and_the_command_that_sets_it() {

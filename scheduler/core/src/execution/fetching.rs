@@ -196,6 +196,14 @@ mod tests {
     }
 
     #[test]
+    fn an_objective_leaves_inputs_what_nothing_else_takes() {
+        let given = NetworkDelay { response: us(70), ..given() };
+        let mut fetching = Fetching::new(given, SLO);
+        fetching.set_objective(us(10_000), us(3_000));
+        assert_eq!(fetching.room, us(10_000 - 70 - 50 - 3_000));
+    }
+
+    #[test]
     fn until_it_is_measured_the_cluster_file_says_and_no_time_is_known() {
         let fetching = Fetching::new(given(), SLO);
         assert_eq!(fetching.network(), given());

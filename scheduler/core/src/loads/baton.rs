@@ -368,3 +368,24 @@ impl LoadState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slot_does_counts_for_an_eighth_of_its_mean() {
+        let mut pool = Pool::new(1, 1);
+        let mut tick = |planned_ms, efficient_ms| {
+            pool.slots[0].planned = Nanos::from_millis(planned_ms);
+            pool.slots[0].efficient = Nanos::from_millis(efficient_ms);
+            pool.tick(Nanos::ZERO);
+            (pool.slots[0].used, pool.slots[0].loaded)
+        };
+        assert_eq!(tick(100, 50), (128, 64), "of 1024 and 512");
+        assert_eq!(tick(100, 50), (240, 120));
+        assert_eq!(tick(0, 0), (210, 105));
+        assert_eq!(tick(1_000, 0).0, 439, "twice the time at most");
+        assert_eq!(pool.next_tick, TICK);
+    }
+}

@@ -217,6 +217,16 @@ mod tests {
     }
 
     #[test]
+    fn loads_of_another_length_say_nothing() {
+        let (mut times, long) = (LoadTimes::new(16), LoadTime::new(MS.times(64), false));
+        let mut short = LoadTime::new(MS.times(8), false);
+        let before = times.predicted(&long);
+        (0..100).for_each(|_| times.observe(SLOT, &mut short, MS.times(16)));
+        assert_eq!(times.predicted(&long), before);
+        assert!(times.predicted(&short) >= MS.times(12), "those of its own do");
+    }
+
+    #[test]
     fn exact_times_need_no_margin() {
         let mut bed = Bed::new(1);
         (0..100).for_each(|_| bed.observe(0, MS.times(8)));

@@ -10,7 +10,11 @@ fn ms(ms: u64) -> Nanos {
 
 /// ℓ(b) = b + 4 ms, 8 tasks at most.
 fn sizing(slo_ms: u64) -> Sizing {
-    Sizing::new(ModelConfig {
+    Sizing::new(config(slo_ms))
+}
+
+fn config(slo_ms: u64) -> ModelConfig {
+    ModelConfig {
         id: ModelId(0),
         profile: Profile::linear(ms(1), ms(4), 8).unwrap(),
         slo: ms(slo_ms),
@@ -18,7 +22,7 @@ fn sizing(slo_ms: u64) -> Sizing {
         policy: Policy::Baton,
         prefer: Prefer::Latency,
         network: NetworkDelay::default(),
-    })
+    }
 }
 
 /// Slots that a request every `every_ms` keeps busy.
@@ -64,4 +68,19 @@ fn another_objective_sizes_batches_as_if_it_had_always_been() {
         let sizes = |s: &Sizing| (s.target, s.floor, s.slack, s.budget());
         assert_eq!(sizes(&changed), sizes(&fresh));
     }
+}
+
+#[test]
+fn no_batch_is_longer_than_the_longest_unless_one_task_is() {
+    let mut sizing = sizing(100);
+    for (longest, size) in [(11, 7), (6, 2), (5, 1), (4, 8)] {
+        sizing.longest = ms(longest);
+        assert_eq!(sizing.longest_batch(), size, "{longest} ms");
+    }
+}
+
+#[test]
+fn who_explains_a_model_sees_the_size_that_it_aims_at() {
+    let state = crate::ModelState::new(config(100));
+    assert_eq!((state.target(), sizing(100).target), (8, 8));
 }

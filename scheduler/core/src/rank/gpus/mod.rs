@@ -382,3 +382,18 @@ impl GpuTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_slots_are_idle_too() {
+        let (mut table, all) = (GpuTable::new(3, 1), SubclusterId(0));
+        (0..3).for_each(|id| table.join(Nanos::ZERO, Gpu { id: GpuId(id), life: 1 }, all));
+        table.close(GpuId(1));
+        table.slots[1].slowdown = Slowdown::from_256ths(384);
+        table.open_idle(1);
+        assert_eq!(table.idle(Nanos::ZERO, all), 3);
+    }
+}

@@ -1,0 +1,28 @@
+//! Threads that have nothing to do say so, and give their cores away.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod stage;
+
+use baton_topo::{Agent, Clock};
+use stage::ms;
+
+#[test]
+fn who_has_done_everything_has_nothing_to_do() {
+    let mut stage = stage::changes::stage();
+    let _backend = stage.backend("a", 0, 1);
+    stage.settle();
+    let (now, scheduler) = (stage.now, &mut stage.scheduler);
+    assert_eq!((scheduler.control.poll(now), scheduler.rank.poll(now)), (0, 0));
+    for thread in &mut scheduler.model_threads {
+        assert_eq!(thread.poll(now), 0);
+    }
+}
+
+#[test]
+fn a_rank_thread_sleeps_until_it_is_woken() {
+    let mut stage = stage::changes::stage();
+    let clock = Clock::start();
+    let begin = clock.now();
+    stage.scheduler.rank.wait(Some(ms(5)));
+    assert!(clock.now() - begin >= ms(5));
+}
