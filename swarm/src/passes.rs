@@ -67,7 +67,14 @@ impl World {
                 let clock = process.clock;
                 let Assembly { control, rank, model_threads, .. } = &mut process.assembly;
                 let pass = match name {
-                    AgentName::Control => process.control_line.poll(control, now, next, clock),
+                    AgentName::Control => {
+                        let pass = process.control_line.poll(control, now, next, clock);
+                        let counters = &process.assembly.counters().control_thread;
+                        if counters.rules_changed.get() > 0 {
+                            self.network.let_others_go_first();
+                        }
+                        pass
+                    }
                     AgentName::Rank => process.rank_line.poll(rank, now, next, clock),
                     AgentName::Model(at) => {
                         process.thread_lines[at].poll(&mut model_threads[at], now, next, clock)

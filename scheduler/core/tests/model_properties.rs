@@ -6,9 +6,9 @@ mod naive;
 use std::collections::BTreeMap;
 
 use baton_core::{
-    Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
-    ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer,
-    Profile, Request, Slowdown, TaskId, Unserved,
+    Alternative, Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate,
+    Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy,
+    Prefer, Profile, Request, Rules, Slowdown, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -65,13 +65,8 @@ fn op() -> impl Strategy<Value = Op> {
 fn config() -> impl Strategy<Value = ModelConfig> {
     let table = prop::collection::vec(0..3_000 * US, 1..12);
     let network = (0..300 * US, 0..200 * US, 0..500 * US, 0..800 * US);
-    let policy = prop_oneof![
-        3 => Just(Policy::Baton),
-        2 => Just(Policy::Symphony),
-        1 => Just(Policy::Eager),
-    ];
     let prefer = prop_oneof![2 => Just(Prefer::Latency), 1 => Just(Prefer::FewestGpus)];
-    let config = |(steps, (ctrl, data, response, jitter), policy, prefer): (Vec<u64>, _, _, _)| {
+    let config = |(steps, (ctrl, data, response, jitter), prefer): (Vec<u64>, _, _)| {
         let rise = |sum: &mut u64, step: u64| {
             *sum += step;
             Some(Nanos(*sum))
@@ -82,7 +77,7 @@ fn config() -> impl Strategy<Value = ModelConfig> {
             profile: Profile::from_table(&table).expect("steps only rise"),
             slo: SLO,
             queue_capacity: CAPACITY as u32,
-            policy,
+            policy: Policy::Baton,
             prefer,
             network: NetworkDelay {
                 ctrl: Nanos(ctrl),
@@ -92,7 +87,14 @@ fn config() -> impl Strategy<Value = ModelConfig> {
             },
         }
     };
-    (table, network, policy, prefer).prop_map(config)
+    (table, network, prefer).prop_map(config)
+}
+
+/// Those of every policy, and those that `baton` takes instead of its own.
+fn rules() -> impl Strategy<Value = Rules> {
+    let policies = [Policy::Baton, Policy::Symphony, Policy::Eager].map(Rules::of);
+    let alternatives = prop::sample::select(&Alternative::ALL[..]).prop_map(Alternative::rules);
+    prop_oneof![prop::sample::select(policies.to_vec()), alternatives]
 }
 
 /// What the ModelState said, and who is in its queue according to that.
@@ -136,9 +138,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(config: ModelConfig) -> Self {
-        let model = ModelState::new(config.clone());
-        let naive = Naive::new(config, model.latency());
+    fn new(config: ModelConfig, rules: Rules) -> Self {
+        let mut model = ModelState::new(config.clone());
+        model.set_rules(rules);
+        let naive = Naive::new(config, rules, model.latency());
         Self { model, naive, out: Out::default(), now: Nanos(7), tasks: 0 }
     }
 
@@ -263,7 +266,8 @@ impl Pair {
         let start = Start { now: self.now, free_at };
         let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));
         let sealed: Vec<Request> = self.naive.waiting.drain(head..head + batch as usize).collect();
-        let given_up: Vec<Request> = self.naive.waiting.drain(..head).collect();
+        let passed_over = if self.naive.rules.passes_over { 0 } else { head };
+        let given_up: Vec<Request> = self.naive.waiting.drain(..passed_over).collect();
         assert_eq!(std::mem::take(&mut self.out.batch), sealed);
         let window = Some(&Unserved::Dropped(DropReason::Window));
         assert!(given_up.iter().all(|r| self.out.ended.get(&r.task) == window));
@@ -317,9 +321,10 @@ proptest! {
     #[test]
     fn it_agrees_with_recomputing_everything(
         config in config(),
+        rules in rules(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        let mut pair = Pair::new(config);
+        let mut pair = Pair::new(config, rules);
         ops.iter().for_each(|op| pair.apply(op));
         pair.pass(Nanos::from_millis(100));
         prop_assert_eq!(pair.model.waiting(), 0, "every task ends by its deadline");

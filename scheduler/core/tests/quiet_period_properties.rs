@@ -3,9 +3,9 @@
 //! in a file beside this one to be replayed first.
 
 use baton_core::{
-    Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Request,
-    Slowdown, TaskId, Unserved,
+    Alternative, Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
+    ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer,
+    Profile, Request, Rules, Slowdown, TaskId, Unserved,
 };
 use proptest::prelude::*;
 
@@ -49,8 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn config() -> impl Strategy<Value = ModelConfig> {
     let table = prop::collection::vec(0..1_500 * US, 1..14);
     let network = (0..300 * US, 0..100 * US, 0..500 * US, 0..400 * US);
-    let policy = prop_oneof![3 => Just(Policy::Baton), 2 => Just(Policy::Symphony)];
-    (table, network, policy).prop_map(|(steps, (ctrl, data, response, jitter), policy)| {
+    (table, network).prop_map(|(steps, (ctrl, data, response, jitter))| {
         let rise = |sum: &mut u64, step: u64| {
             *sum += step;
             Some(Nanos(*sum))
@@ -61,7 +60,7 @@ fn config() -> impl Strategy<Value = ModelConfig> {
             profile: Profile::from_table(&table).expect("steps only rise"),
             slo: SLO,
             queue_capacity: 64,
-            policy,
+            policy: Policy::Baton,
             prefer: Prefer::FewestGpus,
             network: NetworkDelay {
                 ctrl: Nanos(ctrl),
@@ -107,9 +106,18 @@ struct Twins {
 }
 
 impl Twins {
-    fn new(config: &ModelConfig) -> Self {
-        let model = || (ModelState::new(config.clone()), Out::default());
+    fn new(config: &ModelConfig, rules: Rules) -> Self {
+        let model = || {
+            let mut model = ModelState::new(config.clone());
+            model.set_rules(rules);
+            (model, Out::default())
+        };
         Self { now: Nanos::from_millis(1_000), made: 0, lazy: model(), prompt: model() }
+    }
+
+    /// Under the rules of the policy.
+    fn of(config: &ModelConfig) -> Self {
+        Self::new(config, Rules::of(config.policy))
     }
 
     fn both(&mut self, each: impl Fn(&mut ModelState, Nanos, &mut Out)) {
@@ -219,9 +227,10 @@ proptest! {
     #[test]
     fn falling_behind_changes_nothing_that_matters(
         config in config(),
+        rules in prop::sample::select(&Alternative::ALL[..]).prop_map(Alternative::rules),
         ops in prop::collection::vec(op(), 1..200),
     ) {
-        let mut twins = Twins::new(&config);
+        let mut twins = Twins::new(&config, rules);
         ops.iter().for_each(|op| twins.apply(op));
     }
 }
@@ -229,7 +238,7 @@ proptest! {
 #[test]
 fn a_steady_stream_needs_few_candidates() {
     let ms = Nanos::from_millis;
-    let mut twins = Twins::new(&ModelConfig {
+    let mut twins = Twins::of(&ModelConfig {
         id: ModelId(0),
         profile: Profile::linear(ms(1), ms(5), 32).expect("it is a line"),
         slo: ms(60),
@@ -252,7 +261,7 @@ fn a_steady_stream_needs_few_candidates() {
 #[test]
 fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
     let ms = Nanos::from_millis;
-    let mut twins = Twins::new(&ModelConfig {
+    let mut twins = Twins::of(&ModelConfig {
         id: ModelId(0),
         profile: Profile::linear(ms(1), ms(5), 32).expect("it is a line"),
         slo: ms(60),

@@ -3,7 +3,8 @@
 mod world;
 
 use baton_core::{
-    DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, Readiness, TaskId, Unserved,
+    Alternative, DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, Readiness, TaskId,
+    Unserved,
 };
 use world::{End, World, linear, ms, profile};
 
@@ -224,6 +225,30 @@ fn eager_gives_no_head_up_for_a_larger_batch() {
     world.run_out();
     assert_eq!(world.end_of(1), completed(&world, 12.0, 2), "ℓ(2) is all its deadline allows");
     assert_eq!(world.sizes(), [1, 2, 7]);
+}
+
+/// One slot is free at 10, the other at 10.5. A batch of the three tasks behind the head must start at 10, the head alone at 11.
+#[test]
+fn a_head_is_passed_over_for_a_batch_that_must_start_first_and_waits_on() {
+    let served = |rules: Alternative| {
+        let taken = |until| linear(Policy::Eager, 0.0, until, 1_000.0);
+        let models = vec![linear(Policy::Eager, 2.0, 4.0, 100.0), taken(10.0), taken(10.5)];
+        let mut world = World::new(models, 2);
+        world.models[0].set_rules(rules.rules());
+        [1, 2]
+            .into_iter()
+            .for_each(|model| world.arrives(model, 99 + u64::from(model), 0.0, 1_000.0));
+        world.arrives(0, 1, 0.0, 17.0);
+        (2..=4).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+        world.run_out();
+        (world.sizes(), (1..=4).filter(|&task| world.is_good(task)).count())
+    };
+    assert_eq!(served(Alternative::PassOver), (vec![1, 1, 3, 1], 4));
+    assert_eq!(
+        served(Alternative::KeepHeads).1,
+        3,
+        "the head first, and then one of the three is late"
+    );
 }
 
 #[test]

@@ -255,6 +255,11 @@ impl Network {
         self.state.borrow_mut().watch.batches.expect_pauses(longest);
     }
 
+    /// From now on tasks may be served after others that are due later.
+    pub(crate) fn let_others_go_first(&self) {
+        self.state.borrow_mut().watch.others_go_first = true;
+    }
+
     /// How far apart clocks may have drifted while every process stood still.
     pub(crate) fn drift_in_pauses(&self) -> Nanos {
         self.state.borrow().watch.batches.drift_in_pauses()

@@ -33,6 +33,8 @@ pub struct Watch {
     pub(super) batches: Batches,
     /// Tasks between request and plan.
     order: Order,
+    /// A scheduler follows rules that a trial found. They may pass a task over for others, and serve it later.
+    pub(super) others_go_first: bool,
 }
 
 impl Watch {
@@ -99,7 +101,7 @@ impl Watch {
     }
 
     fn note_disorder(&mut self, scheduler: HostId, wrong: Option<String>) {
-        let Some(what) = wrong else { return };
+        let Some(what) = wrong.filter(|_| !self.others_go_first) else { return };
         // What was given to a backend that is gone may never have been seen here, and waits again.
         let mut broken = self.broken.iter();
         let is_gone = |&host: &HostId| host != scheduler && self.batches.is_backend(host);

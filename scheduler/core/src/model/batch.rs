@@ -26,6 +26,8 @@ pub struct Batch<'a> {
     /// Since when the model had a schedulable batch and the slot could have been granted to it:
     /// the dispatch delay counts from here.
     pub schedulable_at: Nanos,
+    /// How many heads are given up for it.
+    pub given_up: usize,
     pub(crate) queue: &'a DeadlineQueue,
     pub(crate) window: Window,
 }

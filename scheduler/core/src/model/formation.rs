@@ -58,6 +58,23 @@ pub(crate) fn form(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32, mos
     Window { head, batch: largest(1, most, |b| horizon.fits(b, deadline)) }
 }
 
+/// This window, or one behind its head with a larger batch, if that must start first.
+pub(crate) fn first_to_start(
+    queue: &DeadlineQueue,
+    horizon: &Horizon<'_>,
+    window: Window,
+    most: u32,
+) -> Window {
+    let Window { head, batch } = window;
+    if batch == 0 || batch >= most || head + batch as usize >= queue.len() {
+        return window;
+    }
+    let behind = form(queue, horizon, batch + 1, most);
+    let latest = |window: Window| queue.deadline(window.head) - horizon.latency.of(window.batch);
+    let is_first = behind.batch > batch && latest(behind) < latest(window);
+    if is_first { behind } else { window }
+}
+
 fn window_head(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32) -> usize {
     let spoils = |head: usize| {
         let wanted = ((queue.len() - head) as u32).min(floor);

@@ -332,10 +332,14 @@ impl ModelState {
                 self.give_up(head, why, out);
             }
             let horizon = self.horizon(now, grant);
-            let window =
-                formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most);
+            let most = self.sizing.most;
+            let window = formation::form(&self.queue, &horizon, self.sizing.floor, most);
             if !self.queue.has_floors() {
-                return window;
+                return if self.rules().passes_over {
+                    formation::first_to_start(&self.queue, &horizon, window, most)
+                } else {
+                    window
+                };
             }
             if let Some(window) = self.within_floors(&horizon, window) {
                 return window;

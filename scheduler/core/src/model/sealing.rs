@@ -27,6 +27,7 @@ impl ModelState {
         let slot_since = grant.free_at - self.network.before(window.batch);
         let floor = self.queue.floor(window.head, window.batch as usize);
         debug_assert!(variant >= floor, "accurate enough for each of its tasks");
+        let given_up = if self.rules().passes_over { 0 } else { window.head };
         let batch = Batch {
             model: self.id,
             floor,
@@ -36,6 +37,7 @@ impl ModelState {
             fetched_at,
             invalid_after,
             schedulable_at: self.schedulable_at.min(now).max(slot_since),
+            given_up,
             queue: &self.queue,
             window,
         };
@@ -50,7 +52,7 @@ impl ModelState {
         self.queue.remove_range(window.head, window.batch as usize);
         self.counters.batches += 1;
         self.counters.dispatched += u64::from(window.batch);
-        for _ in 0..window.head {
+        for _ in 0..given_up {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
             self.give_up(given_up.task, DropReason::Window, out);
         }

@@ -25,9 +25,6 @@ pub(crate) const PER_CENT: u64 = 655;
 /// Each per cent of bad tasks above [`LOSING`] adds the dispersion of demand this many times over.
 const DISPERSION_PER_CENT: u64 = 4;
 
-/// Under [`Deferral::Part`] a head waits for two fifths of the objective.
-const PART: (u64, u64) = (2, 5);
-
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
@@ -182,7 +179,7 @@ impl Sizing {
                 self.run_end(batch, latest).max(latest - self.worth_waiting(batch))
             }
             Deferral::Frontrun => latest,
-            Deferral::Part => latest.min(self.part_over(deadline)),
+            Deferral::Tenths(tenths) => latest.min(self.tenths_over(deadline, tenths)),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
         }
@@ -258,15 +255,15 @@ impl Sizing {
         // and jitter is how late one of them usually is, not how late it may be.
         let late = self.network.jitter.times(8);
         let due = match self.deferral() {
-            Deferral::Part => frontrun.min(self.part_over(deadline)),
+            Deferral::Tenths(tenths) => frontrun.min(self.tenths_over(deadline, tenths)),
             _ => frontrun - most_patient,
         };
         (size, due - late - self.network.before(size))
     }
 
-    /// When a head with this deadline has waited for [`PART`] of the objective, if it came with all of it.
-    fn part_over(&self, deadline: Nanos) -> Nanos {
-        deadline - (self.slo - Nanos(self.slo.0 / PART.1 * PART.0))
+    /// When a head with this deadline has waited for these tenths of the objective, if it came with all of it.
+    fn tenths_over(&self, deadline: Nanos, tenths: u8) -> Nanos {
+        deadline - (self.slo - Nanos(self.slo.0 / 10).times(tenths.into()))
     }
 
     /// The smallest batch that waits for nothing.
@@ -274,7 +271,7 @@ impl Sizing {
         let most = self.latency().batch_max();
         match (self.deferral(), self.rate.rate()) {
             (Deferral::None, _) => 1,
-            (Deferral::Frontrun | Deferral::Part, _) | (_, None) => most,
+            (Deferral::Frontrun | Deferral::Tenths(_), _) | (_, None) => most,
             (Deferral::Expectation, Some(_)) => self.patience.content(),
             (Deferral::Fill, Some(rate)) => {
                 let enough = rate.arrivals_in(self.latency().beta());

@@ -1,6 +1,8 @@
 //! Rules that `baton` may take for a while instead of its own: see [`Trial`](crate::Trial).
 
-use super::{Deferral, Floor, Order, Rules, baton, symphony};
+use super::{Deferral, Floor, Rules, baton, symphony};
+
+const AT_ONCE: Rules = Rules { deferral: Deferral::None, yields: false, ..baton::RULES };
 
 /// Rules with a name. The first of [`Alternative::ALL`] are the policy's own; of those that lose as little the first is
 /// taken, so that what defers for longest comes last.
@@ -15,8 +17,13 @@ pub enum Alternative {
     KeepHeads,
     /// Batches that are large enough start at once, and leave no slot to others.
     AtOnce,
+    /// The same, but no head is given up: it waits on while a larger batch of those behind it goes first, if that must
+    /// start first, as Clockwork's strategies do (§5.3).
+    PassOver,
     /// Those of `symphony`.
     Fill,
+    /// Each batch waits for a tenth of the objective.
+    Tenth,
     /// Each batch waits for two fifths of the objective.
     Part,
     /// Each batch waits until one more task would not fit.
@@ -25,12 +32,14 @@ pub enum Alternative {
 
 impl Alternative {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Own,
         Self::Early,
         Self::KeepHeads,
         Self::AtOnce,
+        Self::PassOver,
         Self::Fill,
+        Self::Tenth,
         Self::Part,
         Self::Frontrun,
     ];
@@ -41,11 +50,11 @@ impl Alternative {
             Self::Own => baton::RULES,
             Self::Early => Rules { spares_losing: false, ..baton::RULES },
             Self::KeepHeads => Rules { floor: Floor::One, ..baton::RULES },
-            Self::AtOnce => Rules { deferral: Deferral::None, yields: false, ..baton::RULES },
+            Self::AtOnce => AT_ONCE,
+            Self::PassOver => Rules { floor: Floor::One, passes_over: true, ..AT_ONCE },
             Self::Fill => symphony::RULES,
-            Self::Part => {
-                Rules { deferral: Deferral::Part, order: Order::Frontrun, ..symphony::RULES }
-            }
+            Self::Tenth => Rules { deferral: Deferral::Tenths(1), ..symphony::RULES },
+            Self::Part => Rules { deferral: Deferral::Tenths(4), ..symphony::RULES },
             Self::Frontrun => Rules { deferral: Deferral::Frontrun, ..symphony::RULES },
         }
     }
@@ -57,7 +66,9 @@ impl Alternative {
             Self::Early => "early",
             Self::KeepHeads => "keep_heads",
             Self::AtOnce => "at_once",
+            Self::PassOver => "pass_over",
             Self::Fill => "fill",
+            Self::Tenth => "tenth",
             Self::Part => "part",
             Self::Frontrun => "frontrun",
         }

@@ -7,6 +7,7 @@ use super::{Deferral, Floor, Order, Rules};
 
 pub(super) const RULES: Rules = Rules {
     floor: Floor::Efficient,
+    passes_over: false,
     deferral: Deferral::Expectation,
     yields: true,
     spares_losing: true,

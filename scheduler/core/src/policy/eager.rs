@@ -5,6 +5,7 @@ use super::{Deferral, Floor, Order, Rules};
 
 pub(super) const RULES: Rules = Rules {
     floor: Floor::One,
+    passes_over: false,
     deferral: Deferral::None,
     yields: false,
     spares_losing: true,

@@ -19,6 +19,8 @@ pub use alternatives::Alternative;
 pub struct Rules {
     /// For which batch size are heads given up?
     pub floor: Floor,
+    /// Does a larger batch of those behind the head go first if it must start first? The head then waits on.
+    pub passes_over: bool,
     /// Until when does a candidate wait?
     pub deferral: Deferral,
     /// Do batches start early while slots are to spare, and leave slots to models with shorter objectives?
@@ -49,8 +51,8 @@ pub enum Deferral {
     Fill,
     /// Until frontrun.
     Frontrun,
-    /// Until the head has waited for two fifths of the objective, at most until frontrun.
-    Part,
+    /// Until the head has waited for this many tenths of the objective, at most until frontrun.
+    Tenths(u8),
     /// Not at all.
     None,
 }

@@ -5,6 +5,7 @@ use super::{Deferral, Floor, Order, Rules};
 
 pub(super) const RULES: Rules = Rules {
     floor: Floor::Target,
+    passes_over: false,
     deferral: Deferral::Fill,
     yields: false,
     spares_losing: true,

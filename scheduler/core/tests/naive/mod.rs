@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use baton_core::{
-    Candidate, Grant, Latency, ModelConfig, Nanos, Policy, Prefer, Request, TaskId, WORTH_DROPPING,
-    WORTH_WAITING,
+    Candidate, Deferral, Floor, Grant, Latency, ModelConfig, Nanos, Order, Prefer, Request, Rules,
+    TaskId, WORTH_DROPPING, WORTH_WAITING,
 };
 
 const BUCKET: Nanos = Nanos::from_millis(100);
@@ -14,6 +14,7 @@ const BUCKETS: u64 = 50;
 /// Knows only what a definition needs: the tasks, every arrival, ℓ as the ModelState reports it.
 pub(crate) struct Naive {
     pub(crate) config: ModelConfig,
+    pub(crate) rules: Rules,
     /// By deadline, then by arrival.
     pub(crate) waiting: Vec<Request>,
     arrivals: Vec<Nanos>,
@@ -48,9 +49,10 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    pub(crate) fn new(config: ModelConfig, latency: &Latency) -> Self {
+    pub(crate) fn new(config: ModelConfig, rules: Rules, latency: &Latency) -> Self {
         let mut naive = Self {
             config,
+            rules,
             waiting: Vec::new(),
             arrivals: Vec::new(),
             paused: Vec::new(),
@@ -121,10 +123,10 @@ impl Naive {
         let target = self.target.min(self.most);
         self.each = Nanos(latency.of(target).0 / u64::from(target));
         self.slack = self.slack(latency);
-        self.floor = match self.config.policy {
-            Policy::Baton => self.efficient(latency),
-            Policy::Symphony => self.target,
-            Policy::Eager => 1,
+        self.floor = match self.rules.floor {
+            Floor::Efficient => self.efficient(latency),
+            Floor::Target => self.target,
+            Floor::One => 1,
         };
     }
 
@@ -205,15 +207,30 @@ impl Naive {
         self.waiting.iter().filter(hopeless).map(|r| r.task).collect()
     }
 
-    /// Every window tried: the first head that reaches the floor or takes all behind it.
+    /// Every window tried: the first head that reaches the floor or takes all behind it. Where heads are passed over:
+    /// the first behind it with a larger batch, if that must start first.
     pub(crate) fn window(&self, latency: &Latency, start: Start) -> Option<(usize, u32)> {
+        let (head, batch) = self.window_for(latency, start, self.floor)?;
+        let latest = |(head, batch): (usize, u32)| {
+            let head: &Request = &self.waiting[head];
+            head.deadline - latency.of(batch)
+        };
+        let larger = batch < self.most && self.waiting.len() > head + batch as usize;
+        let behind = larger.then(|| self.window_for(latency, start, batch + 1)).flatten();
+        let goes_first = |other: &(usize, u32)| {
+            self.rules.passes_over && other.1 > batch && latest(*other) < latest((head, batch))
+        };
+        Some(behind.filter(goes_first).unwrap_or((head, batch)))
+    }
+
+    fn window_for(&self, latency: &Latency, start: Start, floor: u32) -> Option<(usize, u32)> {
         let batch = |head: usize| {
             let most = ((self.waiting.len() - head) as u32).min(self.most);
             let fits = |&b: &u32| self.fits(latency, start, b, self.waiting[head].deadline);
             (1..=most).filter(fits).max().unwrap_or(0)
         };
         let reaches = |head: &usize| {
-            let wanted = ((self.waiting.len() - head) as u32).min(self.floor).min(self.most);
+            let wanted = ((self.waiting.len() - head) as u32).min(floor).min(self.most);
             batch(*head) >= wanted
         };
         (0..self.waiting.len()).find(reaches).map(|head| (head, batch(head)))
@@ -243,26 +260,35 @@ impl Naive {
         let frontrun = soft - latency.of(batch + 1) - network.data_per_task;
         let invalid_after = deadline - latency.of(batch);
         let latest = frontrun - network.jitter;
-        let deferred = match self.config.policy {
+        let deferred = match self.rules.deferral {
             _ if batch == self.most => Nanos::ZERO,
-            Policy::Baton => self.expected(latency, batch, latest),
-            Policy::Symphony if !self.gathered(latency, batch) => latest,
-            Policy::Symphony | Policy::Eager => Nanos::ZERO,
+            Deferral::Expectation => self.expected(latency, batch, latest),
+            Deferral::Fill if self.gathered(latency, batch) => Nanos::ZERO,
+            Deferral::Fill | Deferral::Frontrun => latest,
+            Deferral::Tenths(tenths) => {
+                let left = self.config.slo - Nanos(self.config.slo.0 / 10 * u64::from(tenths));
+                latest.min(deadline - left)
+            }
+            Deferral::None => Nanos::ZERO,
         };
-        let ours = self.config.policy == Policy::Baton;
-        let early = ours && self.config.prefer == Prefer::Latency;
+        let yields = self.rules.yields;
+        let early = yields && self.config.prefer == Prefer::Latency;
+        let (urgency, bad_rate) = match self.rules.order {
+            Order::LatestStart => (invalid_after, self.bad_rate),
+            Order::Frontrun => (frontrun, 0),
+        };
         let latest = latest - self.slot_wait;
         let in_run = self.run_end(latency, batch, latest) > now;
         Some(Candidate {
             batch,
             exec_at: deferred.max(now + delay),
             invalid_after,
-            urgency: if ours { invalid_after } else { frontrun },
-            bad_rate: if ours { self.bad_rate } else { 0 },
+            urgency,
+            bad_rate,
             delay,
             latest,
             latency: latency.of(batch),
-            slack: if ours { self.slack } else { Nanos::ZERO },
+            slack: if yields { self.slack } else { Nanos::ZERO },
             dispersion: self.dispersion,
             excess: if early { self.excess(latency, batch) } else { Candidate::NOT_EARLY },
             run: if early && in_run { self.run_tail() } else { 0 },

@@ -154,8 +154,7 @@ impl Narrator {
     fn sealed(&mut self, now: Nanos, batch: &baton_core::Batch<'_>) {
         let sealed = self.slots.seal(batch);
         let queue = &mut self.queues[sealed.model as usize];
-        let first = sealed.requests[0].task;
-        let given_up = queue.iter().position(|waiting| waiting.task == first).unwrap_or(0);
+        let given_up = batch.given_up;
         queue.retain(|waiting| !sealed.requests.contains(waiting));
         let tasks = sealed.requests.len() as u32;
         for told in self.told.iter_mut().filter(|told| told.waits() && told.key.0 == sealed.model) {
@@ -341,7 +340,7 @@ fn decision(
         _ if candidate.batch >= state.latency().batch_max() => Decision::Largest,
         Deferral::Fill => Decision::Filled,
         Deferral::Expectation => Decision::FewExpected,
-        Deferral::Part => Decision::WaitedLongEnough,
+        Deferral::Tenths(_) => Decision::WaitedLongEnough,
         Deferral::Frontrun => Decision::Frontrun,
     }
 }

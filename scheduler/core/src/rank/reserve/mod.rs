@@ -15,7 +15,7 @@ pub(crate) use own_work::OwnWork;
 use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
-use crate::policy::{Alternative, Rules};
+use crate::policy::{Alternative, Rules, WORTH_WAITING};
 use baton_types::Nanos;
 use peaks::Peaks;
 
@@ -42,6 +42,8 @@ const KEPT_AT_LEAST: u64 = 2;
 const KEPT_PER_CENT: u64 = 16;
 /// Where this many slots become free while the batch executes, no model needs one of its own.
 const TURNS: u64 = 8;
+/// Batches whose tasks cost so little more than in one of the target size do not become cheaper by waiting.
+const CHEAP: u16 = (Candidate::EXCESS_ONE / WORTH_WAITING) as u16;
 /// A class with less of the load than this part does not count as the shortest.
 const REMARKABLE: u64 = 64;
 
@@ -192,14 +194,17 @@ impl Reserve {
 
     /// A task that is being lost for want of a slot could not wait until this batch ends. If the batch's own tasks can wait
     /// longer, it is deferred for that only where each batch finds a slot when it is due; else those that fall due together
-    /// would take all slots at once. A single slot cannot be left to anybody.
+    /// would take all slots at once. If they are being lost themselves, it is deferred only if more tasks would make it
+    /// cheaper. A single slot cannot be left to anybody.
     fn delays_the_losing(&self, candidate: &Candidate) -> bool {
         let may_delay = self.slots == 1 || !self.rules.spares_losing;
         let Some(Losing { class, others_compete }) = self.losing.filter(|_| !may_delay) else {
             return false;
         };
         let can_wait_longer = class_of(candidate.slack) > class;
-        class <= class_of(candidate.latency) && !(can_wait_longer && others_compete)
+        let gains_nothing =
+            if can_wait_longer { others_compete } else { candidate.excess <= CHEAP };
+        class <= class_of(candidate.latency) && !gains_nothing
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
