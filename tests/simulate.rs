@@ -44,6 +44,19 @@ fn a_run_prints_one_object_and_the_same_one_again() {
 }
 
 #[test]
+fn a_scenario_of_closed_loops_needs_no_rate() {
+    let folder = Folder::new("sim-closed");
+    let closed = format!("{SCENARIO}closed_loop = {{ clients = 16 }}\n");
+    let [closed, open] = [("closed.toml", &closed[..]), ("open.toml", SCENARIO)]
+        .map(|(name, text)| folder.write(name, text));
+    let run = |file: &str| run(&["sim", "run", "--scenario", file, "--policy", "baton", "--json"]);
+    assert!(json(&run(&closed))["models"][0]["submitted"].as_u64() > Some(100));
+    let refused = run(&open);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("give --rate"));
+}
+
+#[test]
 fn a_search_prints_one_object() {
     let folder = Folder::new("sim-goodput");
     let file = folder.write("scenario.toml", SCENARIO);

@@ -161,8 +161,8 @@ pub(crate) struct SimRunArgs {
     pub(crate) source: ScenarioArgs,
     #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
-    /// Tasks per second in total
-    #[arg(long, required_unless_present = "speed")]
+    /// Tasks per second in total; of no use if all tasks come from clients in closed loops
+    #[arg(long)]
     pub(crate) rate: Option<f64>,
     /// Instead: how many times as fast as its file says a replay is
     #[arg(long, value_name = "TIMES", value_parser = scale, conflicts_with = "rate")]

@@ -45,6 +45,9 @@ fn functions(args: &SimFunctionsArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of a scenario in which no arrival has a rate.
+const NO_RATE_RPS: f64 = 1.0;
+
 fn run_once(args: &SimRunArgs) -> CommandResult {
     let scenario = args.source.source().load()?;
     let seed = args.seed.unwrap_or(scenario.seed);
@@ -61,7 +64,9 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
         }
     };
     let took_ns = (clock.now() - before).0;
-    let simulated = rate_rps * scenario.end().as_millis_f64() / 1e3;
+    let submitted: u64 = report.models.iter().map(|model| model.submitted).sum();
+    let simulated =
+        submitted as f64 * scenario.end().as_millis_f64() / scenario.duration.as_millis_f64();
     let ns_per_request = took_ns as f64 / simulated;
     tracing::info!(ns_per_request, "simulated");
     say(&if args.json { serde_json::to_string(&report)? } else { table(&report) })?;
@@ -75,8 +80,14 @@ fn rate_rps(scenario: &Scenario, args: &SimRunArgs) -> Result<f64, &'static str>
         (None, Some(speed)) => {
             replayed().map(|rate_rps| speed * rate_rps).ok_or("--speed is of a replay; give --rate")
         }
-        (None, None) => Err("give --rate"),
+        (None, None) if is_closed(scenario) => Ok(NO_RATE_RPS),
+        (None, None) => Err("give --rate, the tasks per second in total"),
     }
+}
+
+/// All tasks come from clients in closed loops.
+fn is_closed(scenario: &Scenario) -> bool {
+    scenario.models.iter().all(|model| model.clients > 0)
 }
 
 fn search(args: &SimGoodputArgs) -> CommandResult {

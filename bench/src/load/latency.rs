@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use baton_core::Nanos;
 
-/// Latencies in whole microseconds, to three digits, 1 µs … 1 h. Travels as a list of
-/// `[microseconds, count]`.
+/// Latencies in whole microseconds, to three digits, 1 µs … 1 h. Takes memory as far as they reach: there may be thousands of
+/// models. Travels as a list of `[microseconds, count]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Latency(Histogram<u64>);
 
@@ -15,14 +15,18 @@ const DIGITS: u8 = 3;
 
 impl Default for Latency {
     fn default() -> Self {
-        Self(Histogram::new_with_max(MICROS_MAX, DIGITS).expect("the bounds are the type's own"))
+        Self(Histogram::new(DIGITS).expect("three digits are possible"))
     }
 }
 
 impl Latency {
     /// Records one latency; what is out of bounds counts as the bound.
     pub fn record(&mut self, latency: Nanos) {
-        self.0.saturating_record(latency.0 / 1_000);
+        self.count(latency.0 / 1_000, 1);
+    }
+
+    fn count(&mut self, micros: u64, count: u64) {
+        self.0.record_n(micros.min(MICROS_MAX), count).expect("it grows");
     }
 
     /// Takes over another's records.
@@ -53,7 +57,7 @@ impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut latency = Self::default();
         for (micros, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
-            latency.0.saturating_record_n(micros, count);
+            latency.count(micros, count);
         }
         Ok(latency)
     }
