@@ -9,7 +9,7 @@ use crate::model::sink::ModelSink;
 use baton_types::{DropReason, Nanos};
 
 impl ModelState {
-    /// Removes the sealed tasks, and gives up the heads the batch was chosen over.
+    /// Removes the sealed tasks, and gives up the heads the batch was chosen over, unless they are only passed over.
     pub(super) fn seal(
         &mut self,
         grant: Grant,
