@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
 use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{
-    self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, VERSION_MAX, Welcome,
+    self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, VERSION_MAX, VERSION_MIN, Welcome,
 };
 use baton_rdma::{CloseReason, TcpConfig, Transport};
 use baton_topo::{Clock, PARK_MAX};
@@ -27,7 +27,8 @@ fn a_version_too_new() {
     raw.send(&Hello { version_min, version_max, ..Hello::new(Role::Backend, 0, 0) }, &[], &[]);
     let (code, detail) = raw.refusal(&mut node);
     assert_eq!(code, RefuseCode::Version);
-    assert!(detail.contains("1 to 1") && detail.contains("7 to 9"), "{detail}");
+    let ours = format!("{VERSION_MIN} to {VERSION_MAX}");
+    assert!(detail.contains(&ours) && detail.contains("7 to 9"), "{detail}");
     assert_eq!(node.transport.counters().version_refused, 1);
     assert!(node.seen.is_empty(), "the owner never heard of it");
 }
