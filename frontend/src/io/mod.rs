@@ -175,13 +175,13 @@ impl<T: Transport> ClientIo<T> {
         let stood_still = self.awake.pass(now);
         self.membership.excuse(stood_still);
         self.tend_membership(now);
-        let work = [self.take_commands(now), self.receive(now), self.expire_leases(now)];
+        let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
         self.withdraw_removed();
         self.wind_down(now);
         // Behind everything that has arrived: an answer that is here ends its task.
-        let again = self.resubmit(now);
+        let work = work + self.resubmit(now);
         self.transport.flush();
-        work.into_iter().chain([again]).sum()
+        work
     }
 
     /// Exchanges those who are to be woken behind the pass, since what they wait for is there, with `none`, which is empty.
