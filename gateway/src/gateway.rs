@@ -1,24 +1,27 @@
 //! The threads that serve connections, and what all of them share.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use baton_client::{Client, Clock, ModelHandle};
+use baton_client::{Client, Clock, Driver, LeaveError, ModelHandle, Nanos, Reply};
 use baton_metrics::Metric;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio::time;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
+use crate::driving::Driving;
 use crate::http;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -94,6 +97,9 @@ pub enum GatewayError {
     /// A thread panicked: a bug; its message is on stderr.
     #[error("a thread of the gateway has died; its panic message is on stderr")]
     Died,
+    /// The end of the client.
+    #[error(transparent)]
+    Leave(#[from] LeaveError),
 }
 
 /// What connections share.
@@ -164,6 +170,20 @@ impl App {
         Model { name: model.name(), inputs, outputs, batch_max }
     }
 
+    /// A request for a model that came at `arrived` has these answers, or none.
+    pub(crate) fn count_inference(
+        &self,
+        model: &ModelHandle,
+        arrived: Nanos,
+        replies: Result<&[Reply], &Problem>,
+    ) {
+        let took = self.clock.now() - arrived;
+        match replies {
+            Ok(replies) => self.statistics.answered(model.name(), took, replies),
+            Err(_) => self.statistics.failed(model.name(), took),
+        }
+    }
+
     /// Why this gateway does not serve now.
     pub(crate) fn unready(&self) -> Option<Problem> {
         if *self.drains.borrow() {
@@ -178,6 +198,7 @@ impl App {
 pub struct Gateway {
     addrs: Vec<SocketAddr>,
     app: Arc<App>,
+    driving: Option<Arc<Driving>>,
     drain: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -189,12 +210,13 @@ impl std::fmt::Debug for App {
 }
 
 impl Gateway {
-    /// Serves what `client` can use, on threads of its own.
+    /// Serves what `client` can use, on threads of its own. With `driver`, the first of them makes the client's passes.
     ///
     /// # Errors
     /// See [`GatewayError`].
     pub fn start(
         client: Client,
+        driver: Option<Driver>,
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
@@ -222,9 +244,12 @@ impl Gateway {
             tls: RwLock::new(config.tls.as_ref().map(acceptor).transpose()?),
             drains,
         });
-        let threads = (0..config.threads.max(1)).map(|number| spawn(&app, number, &listeners));
+        let driving = driver.map(Driving::start).transpose().map_err(GatewayError::Start)?;
+        let driven = |number| driving.clone().filter(|_| number == 0);
+        let numbers = 0..config.threads.max(1);
+        let threads = numbers.map(|number| spawn(&app, number, driven(number), &listeners));
         let threads = threads.collect::<io::Result<_>>().map_err(GatewayError::Start)?;
-        Ok(Self { addrs, app, drain, threads })
+        Ok(Self { addrs, app, driving, drain, threads })
     }
 
     /// Where clients connect, in the order of [`GatewayConfig::listen`].
@@ -267,17 +292,23 @@ impl Gateway {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and gives the client back to
-    /// be left.
+    /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and leaves the cluster.
     ///
     /// # Errors
-    /// A thread had died.
-    pub fn drain(self) -> Result<Client, GatewayError> {
+    /// A thread had died, or the scheduler does not confirm.
+    pub fn drain(self) -> Result<(), GatewayError> {
         // The threads have ended already if nothing listens.
         let _ = self.drain.send(true);
         let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        let have_all = ended.iter().all(Result::is_ok);
-        have_all.then(|| self.app.client.clone()).ok_or(GatewayError::Died)
+        if ended.iter().any(Result::is_err) {
+            return Err(GatewayError::Died);
+        }
+        let client = self.app.client.clone();
+        let left = match &self.driving {
+            Some(driving) => driving.leave(client),
+            None => client.leave(),
+        };
+        left.map_err(GatewayError::Leave)
     }
 }
 
@@ -289,16 +320,27 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
 }
 
 /// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
-fn spawn(app: &Arc<App>, number: usize, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
+fn spawn(
+    app: &Arc<App>,
+    number: usize,
+    driving: Option<Arc<Driving>>,
+    listeners: &[TcpListener],
+) -> io::Result<JoinHandle<()>> {
     let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let app = Arc::clone(app);
     let name = format!("baton-gateway-{number}");
-    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, listeners))
+    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, driving, listeners))
 }
 
-fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
+fn run(
+    runtime: &Runtime,
+    app: &Arc<App>,
+    driving: Option<Arc<Driving>>,
+    listeners: Vec<TcpListener>,
+) {
     runtime.block_on(async {
+        let driven = driving.map(|driving| tokio::spawn(driving.drive()));
         let mut serving = JoinSet::new();
         for listener in listeners {
             match tokio::net::TcpListener::from_std(listener) {
@@ -307,9 +349,21 @@ fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
             }
         }
         // One that ends before it is asked to takes the others with it: the process ends then.
-        let _ = serving.join_next().await;
+        tokio::select! {
+            _ = serving.join_next() => {}
+            () = failed(driven) => return,
+        }
         while *app.drains.borrow() && serving.join_next().await.is_some() {}
     });
+}
+
+/// Ends if the client's passes do, which go on for ever.
+async fn failed(driven: Option<task::JoinHandle<io::Result<Infallible>>>) {
+    let Some(driven) = driven else { return pending().await };
+    // Otherwise it has panicked, or its runtime ends.
+    if let Ok(Err(error)) = driven.await {
+        tracing::error!(%error, "the gateway cannot wait for the cluster");
+    }
 }
 
 async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {

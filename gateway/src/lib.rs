@@ -11,6 +11,7 @@
 
 mod access;
 mod counters;
+mod driving;
 mod gateway;
 mod grpc;
 mod http;
