@@ -198,5 +198,9 @@ mod tests {
         assert_eq!(activity.fault(at(36), &limits), Some(Fault::Stalled));
         activity.delivered(first, at(36));
         assert_eq!(activity.fault(at(36), &limits), None);
+        let third = activity.begins(at(37));
+        assert_eq!(activity.fault(at(68), &limits), Some(Fault::Stalled));
+        activity.delivered(third, at(68));
+        assert_eq!(activity.fault(at(68), &limits), None);
     }
 }
