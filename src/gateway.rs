@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use baton_client::{Client, ClientConfig, LeaveError, Operator};
+use baton_client::{Client, ClientConfig, ConnectError, Driver, LeaveError, Operator};
 use baton_gateway::{Gateway, GatewayConfig, GatewayError, ImageStep, Limits, Repository};
 use baton_metrics::{MetricsServer, build_info};
 use baton_topo::{Clock, Cluster, ImageSpec};
@@ -27,13 +27,8 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let clock = Clock::start();
     let mut signals = Signals::new()?;
     let config = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
-    let config = config.clock(clock);
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
-    // Of several threads each would wait for the one that makes the passes.
-    let (client, driver) = match threads {
-        1 => Client::driven(config).map(|(client, driver)| (client, Some(driver)))?,
-        _ => (Client::connect(config)?, None),
-    };
+    let (client, driver) = connect(config.clock(clock), threads)?;
     let bytes = u64::from(args.body_mib) << 20;
     let defaults = Limits::default();
     let limits = Limits {
@@ -76,6 +71,15 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     drain(gateway)?;
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The client, and what makes its passes if that is to be the only thread that serves: others would have to wait for that thread.
+fn connect(config: ClientConfig, threads: usize) -> Result<(Client, Option<Driver>), ConnectError> {
+    if threads == 1 {
+        let (client, driver) = Client::driven(config)?;
+        return Ok((client, Some(driver)));
+    }
+    Ok((Client::connect(config)?, None))
 }
 
 /// Threads unless the command line says otherwise.

@@ -2,27 +2,24 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use baton_client::{Client, Clock, Driver, LeaveError, ModelHandle, Nanos, Reply};
 use baton_metrics::Metric;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::{self, JoinSet};
-use tokio::time;
 use tokio_rustls::TlsAcceptor;
 
+use crate::accept::serve;
 use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::driving::Driving;
-use crate::http;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::protocol::image::ImageStep;
@@ -31,14 +28,6 @@ use crate::protocol::request::Model;
 use crate::repository::{Operating, Repository};
 use crate::statistics::Statistics;
 use crate::tls::{TlsError, TlsFiles, acceptor};
-
-/// How long to wait before another try when the system accepts no connection.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-/// What a connection hears that is one too many.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 58\r\n\
-    retry-after: 1\r\nretry-after-ms: 500\r\nconnection: close\r\n\r\n\
-    {\"error\":\"this gateway has as many connections as it may\"}";
 
 /// What a gateway is given.
 #[derive(Clone, Debug)]
@@ -149,7 +138,7 @@ impl App {
         self.access.asker(given)
     }
 
-    fn tls(&self) -> Option<TlsAcceptor> {
+    pub(crate) fn tls(&self) -> Option<TlsAcceptor> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -363,91 +352,5 @@ async fn failed(driven: Option<task::JoinHandle<io::Result<Infallible>>>) {
     // Otherwise it has panicked, or its runtime ends.
     if let Ok(Err(error)) = driven.await {
         tracing::error!(%error, "the gateway cannot wait for the cluster");
-    }
-}
-
-async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
-    let mut connections = JoinSet::new();
-    let mut drains = app.drains.clone();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => match Open::new(&app) {
-                    Some(open) => drop(connections.spawn(greet(open, stream))),
-                    None => refuse(&app, stream),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    app.counters.accepts_failed.add(1);
-                    time::sleep(ACCEPT_AGAIN).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-            _ = drains.changed() => break,
-        }
-    }
-    drop(listener);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if time::timeout(app.limits.drain, ended).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "closed before their requests were answered"
-        );
-    }
-}
-
-/// Serves a connection, over TLS if there is a certificate.
-async fn greet(open: Open, stream: TcpStream) {
-    // Answers are written at once, in one piece.
-    let _ = stream.set_nodelay(true);
-    let app = Arc::clone(&open.0);
-    let Some(tls) = app.tls() else { return http::serve(open, stream).await };
-    match time::timeout(app.limits.first_request, tls.accept(stream)).await {
-        Ok(Ok(stream)) => http::serve(open, stream).await,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a connection without TLS");
-            app.counters.tls_refused.add(1);
-        }
-        Err(_) => app.counters.connections_idle.add(1),
-    }
-}
-
-/// One of the connections that there may be; counted while it is open.
-pub(crate) struct Open(pub(crate) Arc<App>);
-
-impl Open {
-    fn new(app: &Arc<App>) -> Option<Self> {
-        let most = app.limits.connections as u64;
-        app.counters.connections.try_add(1, most).then(|| Self(Arc::clone(app)))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.counters.connections.sub(1);
-    }
-}
-
-/// Says so, if the client listens: it may be one that floods.
-fn refuse(app: &App, stream: TcpStream) {
-    app.counters.connections_refused.add(1);
-    // Without a handshake there are no words for a client that expects TLS.
-    if app.tls().is_none()
-        && let Ok(mut stream) = stream.into_std()
-    {
-        let _ = stream.write(FULL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_for_one_too_many_are_as_long_as_they_say() {
-        let text = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
-        assert!(head.lines().all(|line| !line.starts_with(' ')), "{head}");
     }
 }

@@ -9,6 +9,7 @@
 //! serves connections.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod access;
 mod counters;
 mod driving;

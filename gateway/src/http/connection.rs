@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 
 use super::calls;
-use crate::gateway::Open;
+use crate::accept::Open;
 use crate::limits::Limits;
 
 /// How often a connection is looked at.
