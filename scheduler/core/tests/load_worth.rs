@@ -33,7 +33,7 @@ fn gpu(slot: u32) -> Gpu {
 }
 
 impl Stage {
-    /// Slots of so many pages; each of eight models takes one.
+    /// Slots with these pages; each of eight models takes one.
     fn new(pages: &[u32]) -> Self {
         let (gpus, rule) = (pages.len() as u32, LoadRule::Baton);
         let limits = LoadLimits { gpus, copies: gpus, residents: 8, rule, outstanding: MS };
@@ -53,7 +53,7 @@ impl Stage {
         self.loads.on_tasks(self.now, ModelId(model), tasks);
     }
 
-    /// So many tasks wait, and their execution must begin within the time.
+    /// A batch waits, and its execution must begin within the time.
     fn wait_for(&mut self, model: u32, batch: u32, within: Nanos, bad_rate: u32) {
         let at = self.now + within;
         let candidate = Candidate {

@@ -49,7 +49,7 @@ impl Recent {
     }
 }
 
-/// So many 65536ths of it.
+/// A part of it, in 65536ths.
 pub(super) fn part_of(worth: u64, of_65536: u32) -> u64 {
     (worth >> 16).saturating_mul(of_65536.into())
 }

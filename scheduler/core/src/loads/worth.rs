@@ -81,7 +81,7 @@ impl Worth {
         self.each.saturating_mul(tasks)
     }
 
-    /// So many tasks that count now what the sum does.
+    /// How many tasks that come now count as much as the sum.
     pub(super) fn sum_in_tasks(&self, model: ModelId) -> u64 {
         self.sum(model) / self.each
     }
