@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use baton_rdma::wire::{Kind, Role, SAME_HOST_SINCE, VERSION_MIN, Versions};
 use baton_rdma::{
-    Backing, BatchBuffer, ConnId, Identity, MixedTransport, ReadStatus, SlabSet, TcpConfig,
-    TcpTransport, Transport, TransportChoice, TransportCounters,
+    Backing, BatchBuffer, ConnId, Identity, MixedTransport, ReadDone, ReadStatus, SlabSet,
+    TcpConfig, TcpTransport, Transport, TransportChoice, TransportCounters,
 };
 use baton_types::TaskId;
 use common::{
-    Fabric, Node, SameHost, Seen, holds, landing, mixed, open, read, settle, slabs, slabs_at,
-    submit, verbs_config,
+    Fabric, Node, SameHost, Seen, holds, landing, mixed, open, read, settle, share_slabs, slabs,
+    slabs_at, submit, verbs_config,
 };
 
 const BYTES: u32 = 3_000;
@@ -75,7 +75,7 @@ impl Pair {
 }
 
 fn shared(first_slot: u32, slots: u32) -> Arc<SlabSet> {
-    let _ = SameHost::default();
+    share_slabs();
     slabs_at(first_slot, 9, slots, BYTES, 0)
 }
 
@@ -178,6 +178,31 @@ fn slabs_come_and_go_while_peers_are_connected() {
     assert_eq!(pair.counts(), (4, 0));
 }
 
+/// Slots are numbered by each frontend for itself.
+#[test]
+fn each_frontend_has_its_own_memory() {
+    let sets = [1, 2].map(|_| shared(0, 1));
+    let mut backend = side(Role::Backend);
+    let buffer = landing(&mut backend, 2 * BYTES as usize);
+    let mut frontends = sets.each_ref().map(|set| {
+        let mut frontend = side(Role::Frontend);
+        frontend.transport.expose(set.clone()).unwrap();
+        frontend
+    });
+    let conns = frontends.each_mut().map(|frontend| open(&mut backend, frontend).0);
+    let tasks = [(&sets[0], 1), (&sets[1], 2)].map(|(set, seed)| submit(set, seed));
+    assert_eq!(tasks[0], tasks[1], "no one could tell them apart by their names");
+    let mut reads = vec![
+        read(conns[1], tasks[1], &buffer, 1, BYTES),
+        read(conns[0], tasks[0], &buffer, 0, BYTES),
+    ];
+    backend.transport.post_reads(&mut reads);
+    backend.poll();
+    let right = |done: &&ReadDone| holds(&done.row, done.tag + 1);
+    assert!(backend.reads().len() == 2 && backend.reads().iter().all(right));
+    assert_eq!(backend.transport.counters().reads_same_host, 2);
+}
+
 /// More slabs than a datagram carries, and than the socket's queue holds.
 #[test]
 fn any_number_of_slabs() {
@@ -198,7 +223,7 @@ fn any_number_of_slabs() {
 #[test]
 fn a_large_batch_takes_several_passes() {
     const LARGE: u32 = 700_000;
-    let _ = SameHost::default();
+    share_slabs();
     let set = slabs(9, 6, LARGE);
     let mut pair = Pair::sharing(&set);
     let buffer = landing(&mut pair.backend, 6 * LARGE as usize);
@@ -257,7 +282,7 @@ fn a_frontend_that_goes_takes_its_memory_along() {
 #[test]
 fn reads_that_wait_are_lost_with_their_connection() {
     const LARGE: u32 = 700_000;
-    let _ = SameHost::default();
+    share_slabs();
     let set = slabs(9, 6, LARGE);
     let mut pair = Pair::sharing(&set);
     let buffer = landing(&mut pair.backend, 6 * LARGE as usize);

@@ -292,3 +292,85 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
         rustix::rand::getrandom(bytes.as_mut_bytes(), rustix::rand::GetRandomFlags::empty())?;
     if filled < N { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::region::Region;
+
+    const COOKIE: u64 = 5;
+
+    /// That has one frontend.
+    fn reader() -> Reader {
+        let mut reader = Reader::new().unwrap();
+        let (slabs, is_linked, is_told) = (Vec::new(), false, false);
+        reader.frontends.push(Frontend {
+            conn: ConnId(1),
+            cookie: COOKIE,
+            slabs,
+            is_linked,
+            is_told,
+        });
+        reader
+    }
+
+    fn slab(first_slot: u32, slots: u32, stride: u32, input_bytes: u32) -> SharedSlab {
+        let [first_slot, slots] = [first_slot, slots].map(Into::into);
+        SharedSlab { first_slot, slots, stride: stride.into(), input_bytes: input_bytes.into() }
+    }
+
+    fn datagram(cookie: u64, count: u32, slabs: &[SharedSlab]) -> Vec<u8> {
+        let (cookie, slabs_said) = (cookie.into(), count.into());
+        let head = SharedSlabs { cookie, slabs: slabs_said, reserved: 0.into() };
+        [head.as_bytes(), slabs.as_bytes()].concat()
+    }
+
+    /// Of one page each.
+    fn files(count: usize) -> Vec<OwnedFd> {
+        let region = Region::shared(1).unwrap();
+        (0..count).map(|_| region.file().unwrap().try_clone_to_owned().unwrap()).collect()
+    }
+
+    fn first_slots(reader: &Reader) -> Vec<u32> {
+        reader.frontends[0].slabs.iter().map(|slab| slab.desc.first_slot.get()).collect()
+    }
+
+    #[test]
+    fn slabs_are_mapped_by_their_slots_and_give_way_to_later_ones() {
+        let mut reader = reader();
+        for (first_slot, mapped) in [(8, vec![8]), (0, vec![0, 8]), (4, vec![0, 4, 8])] {
+            reader.on_datagram(&datagram(COOKIE, 1, &[slab(first_slot, 4, 64, 8)]), files(1));
+            assert_eq!(first_slots(&reader), mapped);
+        }
+        let both = [slab(3, 2, 64, 8), slab(20, 1, 64, 8)];
+        reader.on_datagram(&datagram(COOKIE, 2, &both), files(2));
+        assert_eq!(first_slots(&reader), [3, 8, 20], "in place of those that had any of its slots");
+        let gone_and_new = [slab(8, 4, 64, 0), slab(30, 1, 64, 8)];
+        reader.on_datagram(&datagram(COOKIE, 2, &gone_and_new), files(1));
+        assert_eq!(first_slots(&reader), [3, 20, 30], "a withdrawn one has no file");
+        assert_eq!(reader.linked, 1);
+    }
+
+    #[test]
+    fn what_makes_no_sense_changes_nothing() {
+        let mut reader = reader();
+        let good = slab(0, 4, 64, 8);
+        for (bytes, count) in [
+            (datagram(COOKIE + 1, 1, &[good]), 1),
+            (datagram(COOKIE, 2, &[good]), 1),
+            (datagram(COOKIE, 1, &[good]), 0),
+            (datagram(COOKIE, 1, &[good]), 2),
+            (datagram(COOKIE, 1, &[good])[..31].to_vec(), 1),
+            (datagram(COOKIE, 1, &[slab(0, 4, 64, 57)]), 1),
+            (datagram(COOKIE, 1, &[slab(0, 65, 64, 8)]), 1),
+            (datagram(COOKIE, 1, &[slab(0, u32::MAX, u32::MAX, 8)]), 1),
+            (datagram(COOKIE, 1, &[slab(0, 0, 64, 8)]), 1),
+            (Vec::new(), 1),
+        ] {
+            reader.on_datagram(&bytes, files(count));
+            assert_eq!(first_slots(&reader), [] as [u32; 0], "{bytes:?}");
+        }
+        reader.on_datagram(&datagram(COOKIE, 1, &[slab(u32::MAX, 64, 64, 56)]), files(1));
+        assert_eq!(first_slots(&reader), [u32::MAX], "a page has room for this");
+    }
+}

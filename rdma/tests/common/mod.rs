@@ -85,7 +85,7 @@ pub struct SameHost;
 
 impl Default for SameHost {
     fn default() -> Self {
-        BACKING.set(Backing::Shared);
+        share_slabs();
         Self
     }
 }
@@ -292,6 +292,11 @@ pub const OUTPUT: u32 = 16;
 thread_local! {
     /// Of the slabs that this thread's tests make.
     static BACKING: Cell<Backing> = const { Cell::new(Backing::Private) };
+}
+
+/// From now on slabs of this thread's lie in memory that can be shared.
+pub fn share_slabs() {
+    BACKING.set(Backing::Shared);
 }
 
 /// A frontend's slab for one model.
