@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use baton_client::{Client, ClientConfig, LeaveError, Operator};
-use baton_gateway::{Gateway, GatewayConfig, ImageStep, Limits, Repository};
+use baton_client::{Client, ClientConfig, ConnectError, Driver, LeaveError, Operator};
+use baton_gateway::{Gateway, GatewayConfig, GatewayError, ImageStep, Limits, Repository};
 use baton_metrics::{MetricsServer, build_info};
 use baton_topo::{Clock, Cluster, ImageSpec};
 
@@ -27,7 +27,8 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let clock = Clock::start();
     let mut signals = Signals::new()?;
     let config = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
-    let client = Client::connect(config.clock(clock))?;
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
+    let (client, driver) = connect(config.clock(clock), threads)?;
     let bytes = u64::from(args.body_mib) << 20;
     let defaults = Limits::default();
     let limits = Limits {
@@ -37,7 +38,6 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         ..defaults
     };
     let slots_per_model = cluster.frontend.slots_per_model;
-    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
     let mut reload = Reload::new(&args.config, &cluster.gateway);
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         repository,
         shared_memory_bytes,
     };
-    let gateway = Gateway::start(client, clock, &config)?;
+    let gateway = Gateway::start(client, driver, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
     for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
@@ -68,9 +68,18 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
             break;
         }
     }
-    leave(gateway.drain()?)?;
+    drain(gateway)?;
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The client, and what makes its passes if that is to be the only thread that serves: others would have to wait for that thread.
+fn connect(config: ClientConfig, threads: usize) -> Result<(Client, Option<Driver>), ConnectError> {
+    if threads == 1 {
+        let (client, driver) = Client::driven(config)?;
+        return Ok((client, Some(driver)));
+    }
+    Ok((Client::connect(config)?, None))
 }
 
 /// Threads unless the command line says otherwise.
@@ -107,12 +116,12 @@ fn serve_metrics(
 }
 
 /// A scheduler that is gone needs no farewell.
-fn leave(client: Client) -> Result<(), LeaveError> {
-    match client.leave() {
-        Err(LeaveError::SchedulerLost(loss)) => {
+fn drain(gateway: Gateway) -> Result<(), GatewayError> {
+    match gateway.drain() {
+        Err(GatewayError::Leave(LeaveError::SchedulerLost(loss))) => {
             tracing::warn!(%loss, "left without the scheduler");
             Ok(())
         }
-        left => left,
+        drained => drained,
     }
 }

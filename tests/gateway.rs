@@ -235,6 +235,26 @@ fn each_thread_serves_connections_and_all_of_them_end_in_order() {
 }
 
 #[test]
+fn a_thread_that_serves_alone_makes_the_clients_passes() {
+    let cluster = Cluster::quick_and_slow("gateway-alone");
+    let (gateway, addr) = cluster.gateway(&["--threads", "1", "--metrics", "127.0.0.1:0"]);
+    let metrics = gateway.metrics_addr();
+    let backend = cluster.backend("a");
+    assert_eq!((gateway.threads("baton-gateway-"), gateway.threads("baton-client")), (1, 0));
+    let mut clients: Vec<Http> = (0..4).map(|_| Http::connect(&addr)).collect();
+    for _ in 0..5 {
+        clients.iter_mut().for_each(|client| client.send("POST", QUICK, "", &one()));
+        assert!(clients.iter_mut().all(|client| client.answer().status == 200));
+    }
+    await_metric(&metrics, "baton_client_completed_total ", 20.0);
+    await_metric(&metrics, "baton_client_sent_by_caller_total ", 0.0);
+    drop(backend);
+    gateway.signal(Signal::TERM);
+    gateway.line("left");
+    assert!(gateway.finish().0.success());
+}
+
+#[test]
 fn connections_are_bounded_and_one_too_many_hears_why() {
     let cluster = Cluster::quick_and_slow("gateway-connections");
     let (gateway, addr) = cluster.gateway(&["--connections", "2", "--metrics", "127.0.0.1:0"]);

@@ -15,7 +15,8 @@ use support::{Cluster, Process};
 
 /// A gateway of such a cluster, asked at its address for gRPC.
 fn gateway(cluster: &Cluster) -> (Process, Grpc) {
-    let (gateway, _) = cluster.gateway(&["--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    let more = ["--threads", "2", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let (gateway, _) = cluster.gateway(&more);
     let grpc = Grpc::connect(&gateway.line("grpc "));
     (gateway, grpc)
 }

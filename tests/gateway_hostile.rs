@@ -70,7 +70,7 @@ impl Served {
             repository: None,
             shared_memory_bytes: None,
         };
-        let gateway = Gateway::start(client, clock, &config).unwrap();
+        let gateway = Gateway::start(client, None, clock, &config).unwrap();
         let addr = gateway.addrs()[0].to_string();
         let metrics = MetricsServer::start("127.0.0.1:0".parse().unwrap(), gateway.metrics());
         Self { addr, metrics: metrics.unwrap(), gateway: Some(gateway), cluster }
@@ -93,9 +93,9 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let client = self.gateway.take().map(Gateway::drain);
-        if let (Some(Ok(client)), false) = (client, thread::panicking()) {
-            client.leave().unwrap();
+        let left = self.gateway.take().map(Gateway::drain);
+        if let (Some(left), false) = (left, thread::panicking()) {
+            left.unwrap();
         }
     }
 }

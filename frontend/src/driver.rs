@@ -5,8 +5,11 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
+use atomic_waker::AtomicWaker;
 use baton_rdma::MixedTransport;
 use baton_topo::{Agent, Clock, Waker, wait_readable};
 use baton_types::Nanos;
@@ -15,6 +18,7 @@ use crate::client::Client;
 use crate::config::nanos;
 use crate::error::LeaveError;
 use crate::io::ClientIo;
+use crate::io_thread::IoHandle;
 
 /// Makes the passes of one client's I/O: [`Client::driven`]. For event loops, and for programs whose only work is requests.
 ///
@@ -34,12 +38,24 @@ use crate::io::ClientIo;
 pub struct Driver {
     io: ClientIo<MixedTransport>,
     clock: Clock,
+    /// Wakes the task that drives, or else makes the descriptor readable.
     waker: Waker,
+    task: Arc<AtomicWaker>,
 }
 
 impl Driver {
-    pub(crate) fn new(io: ClientIo<MixedTransport>, clock: Clock) -> Self {
-        Self { waker: io.waker(), io, clock }
+    pub(crate) fn new(mut io: ClientIo<MixedTransport>, clock: Clock) -> Self {
+        let (task, descriptor) = (Arc::new(AtomicWaker::new()), io.waker());
+        let driving = Arc::clone(&task);
+        let waker = Waker::new(move || match driving.take() {
+            Some(task) => task.wake(),
+            None => {
+                descriptor.prepare_sleep();
+                descriptor.wake();
+            }
+        });
+        io.reach_by(IoHandle::new(waker.clone()));
+        Self { io, clock, waker, task }
     }
 
     /// One pass: sends what was submitted, receives, and hands out outcomes. Never blocks. Returns how much there was to do;
@@ -52,14 +68,22 @@ impl Driver {
     /// To be called before the loop blocks on the descriptor, and after nothing but a [`Driver::poll`]: how long it
     /// may at most. Zero: poll again. From here until the next poll a submit by another thread makes the descriptor readable.
     pub fn prepare_wait(&mut self) -> Duration {
+        // A task that drove before does so no longer.
+        drop(self.task.take());
         self.waker.prepare_sleep();
         let now = self.clock.now();
         if self.io.poll(now) > 0 {
             return Duration::ZERO;
         }
-        let due = self.io.next_timer().map(|due| due - now);
-        let bound = self.io.prepare_wait(due);
-        bound.map_or(Duration::ZERO, |bound| Duration::from_nanos(bound.unwrap_or(Nanos::MAX).0))
+        self.may_sleep(now)
+    }
+
+    /// For how long, after a pass at `now` that had nothing to do.
+    fn may_sleep(&mut self, now: Nanos) -> Duration {
+        let longest = self.io.sleep_max();
+        let sleep = self.io.next_timer().map_or(longest, |due| (due - now).min(longest));
+        let bound = self.io.prepare_wait(Some(sleep)).map(|bound| bound.unwrap_or(longest));
+        bound.map_or(Duration::ZERO, |Nanos(ns)| Duration::from_nanos(ns))
     }
 
     /// Blocks until there may be something to poll for, at most `timeout`.
@@ -70,6 +94,28 @@ impl Driver {
             wait_readable(&*self, Some(nanos(bound)));
         }
         self.waker.awake();
+    }
+
+    /// As [`Driver::poll`], by a task of an executor: from here until the next poll, what any thread or task submits wakes this
+    /// task, once, and makes no descriptor readable. Returns for how long the task may sleep at most, unless it is woken or the
+    /// descriptor becomes readable. Zero: poll again, behind the tasks whose outcomes this poll has brought.
+    pub fn poll_task(&mut self, context: &Context<'_>) -> Duration {
+        self.task.register(context.waker());
+        // Before the pass: what comes meanwhile may be too late for it.
+        self.waker.prepare_sleep();
+        let now = self.clock.now();
+        if self.io.poll(now) > 0 {
+            return Duration::ZERO;
+        }
+        self.may_sleep(now)
+    }
+
+    /// A pass in place of the task that drives, whose thread may be at something long: by any other.
+    pub fn stand_in(&mut self) {
+        if self.io.poll(self.clock.now()) > 0 {
+            // There may be more, of which the descriptor shows nothing again.
+            self.task.wake();
+        }
     }
 
     /// True once the client has left or could not join: there is nothing left to drive.

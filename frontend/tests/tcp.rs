@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use baton_rdma::{
     BatchBuffer, ConnId, Event, Events, Identity, Read, ReadStatus, TcpConfig, TcpTransport,
     Transport,
 };
-use baton_topo::Clock;
+use baton_topo::{Clock, wait_readable};
 use baton_types::Nanos;
 
 const TOKEN: u64 = 42;
@@ -259,6 +259,51 @@ fn one_thread_submits_drives_and_takes_outcomes() {
     let counters = client.clone();
     driver.leave(client).unwrap();
     assert_eq!(counters.counters().sent_by_caller, 0, "the driver sends");
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_task_that_drives_is_woken_once_for_all_that_comes_until_its_next_poll() {
+    let (addr, stop, server) = Server::start();
+    let (client, mut driver) = Client::driven(config(addr)).unwrap();
+    let model = client.model("sum").unwrap();
+    let submit = || model.input().unwrap().submit(Deadline::Slo).unwrap();
+    let counted = Arc::new(Woken::default());
+    let (woken, waker) = (|| counted.0.swap(0, Ordering::Relaxed), Waker::from(counted.clone()));
+    let context = Context::from_waker(&waker);
+    while driver.poll_task(&context).is_zero() {}
+    let mut tickets = vec![submit(), submit()];
+    assert_eq!(woken(), 1);
+    while !tickets.is_empty() {
+        let sleep = driver.poll_task(&context);
+        wait_readable(&driver, Some(Nanos(sleep.as_nanos() as u64)));
+        tickets.retain_mut(|ticket| ticket.poll().is_none());
+    }
+    // The thread is at something long.
+    let mut ticket = submit();
+    assert!(driver.poll_task(&context).is_zero() && woken() == 1);
+    while ticket.poll().is_none() {
+        driver.stand_in();
+    }
+    assert_eq!(woken(), 1, "there may be more to do");
+    // A loop that waits for the descriptor is no task.
+    driver.poll_task(&context);
+    driver.prepare_wait();
+    drop(submit());
+    assert_eq!(woken(), 0);
+    drop((ticket, model));
+    driver.leave(client).unwrap();
     stop.store(true, Ordering::Release);
     server.join().unwrap();
 }

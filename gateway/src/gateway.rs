@@ -1,25 +1,25 @@
 //! The threads that serve connections, and what all of them share.
 
-use std::io::{self, Write as _};
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use baton_client::{Client, Clock, ModelHandle};
+use baton_client::{Client, Clock, Driver, LeaveError, ModelHandle, Nanos, Reply};
 use baton_metrics::Metric;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time;
+use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use crate::accept::serve;
 use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
-use crate::http;
+use crate::driving::Driving;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::protocol::image::ImageStep;
@@ -28,14 +28,6 @@ use crate::protocol::request::Model;
 use crate::repository::{Operating, Repository};
 use crate::statistics::Statistics;
 use crate::tls::{TlsError, TlsFiles, acceptor};
-
-/// How long to wait before another try when the system accepts no connection.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-/// What a connection hears that is one too many.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 58\r\n\
-    retry-after: 1\r\nretry-after-ms: 500\r\nconnection: close\r\n\r\n\
-    {\"error\":\"this gateway has as many connections as it may\"}";
 
 /// What a gateway is given.
 #[derive(Clone, Debug)]
@@ -94,6 +86,9 @@ pub enum GatewayError {
     /// A thread panicked: a bug; its message is on stderr.
     #[error("a thread of the gateway has died; its panic message is on stderr")]
     Died,
+    /// The end of the client.
+    #[error(transparent)]
+    Leave(#[from] LeaveError),
 }
 
 /// What connections share.
@@ -143,7 +138,7 @@ impl App {
         self.access.asker(given)
     }
 
-    fn tls(&self) -> Option<TlsAcceptor> {
+    pub(crate) fn tls(&self) -> Option<TlsAcceptor> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -164,6 +159,20 @@ impl App {
         Model { name: model.name(), inputs, outputs, batch_max }
     }
 
+    /// A request for a model that came at `arrived` has these answers, or none.
+    pub(crate) fn count_inference(
+        &self,
+        model: &ModelHandle,
+        arrived: Nanos,
+        replies: Result<&[Reply], &Problem>,
+    ) {
+        let took = self.clock.now() - arrived;
+        match replies {
+            Ok(replies) => self.statistics.answered(model.name(), took, replies),
+            Err(_) => self.statistics.failed(model.name(), took),
+        }
+    }
+
     /// Why this gateway does not serve now.
     pub(crate) fn unready(&self) -> Option<Problem> {
         if *self.drains.borrow() {
@@ -178,6 +187,7 @@ impl App {
 pub struct Gateway {
     addrs: Vec<SocketAddr>,
     app: Arc<App>,
+    driving: Option<Arc<Driving>>,
     drain: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -189,12 +199,13 @@ impl std::fmt::Debug for App {
 }
 
 impl Gateway {
-    /// Serves what `client` can use, on threads of its own.
+    /// Serves what `client` can use, on threads of its own. With `driver`, the first of them makes the client's passes.
     ///
     /// # Errors
     /// See [`GatewayError`].
     pub fn start(
         client: Client,
+        driver: Option<Driver>,
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
@@ -222,9 +233,12 @@ impl Gateway {
             tls: RwLock::new(config.tls.as_ref().map(acceptor).transpose()?),
             drains,
         });
-        let threads = (0..config.threads.max(1)).map(|number| spawn(&app, number, &listeners));
+        let driving = driver.map(Driving::start).transpose().map_err(GatewayError::Start)?;
+        let driven = |number| driving.clone().filter(|_| number == 0);
+        let numbers = 0..config.threads.max(1);
+        let threads = numbers.map(|number| spawn(&app, number, driven(number), &listeners));
         let threads = threads.collect::<io::Result<_>>().map_err(GatewayError::Start)?;
-        Ok(Self { addrs, app, drain, threads })
+        Ok(Self { addrs, app, driving, drain, threads })
     }
 
     /// Where clients connect, in the order of [`GatewayConfig::listen`].
@@ -267,17 +281,23 @@ impl Gateway {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and gives the client back to
-    /// be left.
+    /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and leaves the cluster.
     ///
     /// # Errors
-    /// A thread had died.
-    pub fn drain(self) -> Result<Client, GatewayError> {
+    /// A thread had died, or the scheduler does not confirm.
+    pub fn drain(self) -> Result<(), GatewayError> {
         // The threads have ended already if nothing listens.
         let _ = self.drain.send(true);
         let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        let have_all = ended.iter().all(Result::is_ok);
-        have_all.then(|| self.app.client.clone()).ok_or(GatewayError::Died)
+        if ended.iter().any(Result::is_err) {
+            return Err(GatewayError::Died);
+        }
+        let client = self.app.client.clone();
+        let left = match &self.driving {
+            Some(driving) => driving.leave(client),
+            None => client.leave(),
+        };
+        left.map_err(GatewayError::Leave)
     }
 }
 
@@ -289,16 +309,27 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
 }
 
 /// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
-fn spawn(app: &Arc<App>, number: usize, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
+fn spawn(
+    app: &Arc<App>,
+    number: usize,
+    driving: Option<Arc<Driving>>,
+    listeners: &[TcpListener],
+) -> io::Result<JoinHandle<()>> {
     let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let app = Arc::clone(app);
     let name = format!("baton-gateway-{number}");
-    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, listeners))
+    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, driving, listeners))
 }
 
-fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
+fn run(
+    runtime: &Runtime,
+    app: &Arc<App>,
+    driving: Option<Arc<Driving>>,
+    listeners: Vec<TcpListener>,
+) {
     runtime.block_on(async {
+        let driven = driving.map(|driving| tokio::spawn(driving.drive()));
         let mut serving = JoinSet::new();
         for listener in listeners {
             match tokio::net::TcpListener::from_std(listener) {
@@ -307,93 +338,19 @@ fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
             }
         }
         // One that ends before it is asked to takes the others with it: the process ends then.
-        let _ = serving.join_next().await;
+        tokio::select! {
+            _ = serving.join_next() => {}
+            () = failed(driven) => return,
+        }
         while *app.drains.borrow() && serving.join_next().await.is_some() {}
     });
 }
 
-async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
-    let mut connections = JoinSet::new();
-    let mut drains = app.drains.clone();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => match Open::new(&app) {
-                    Some(open) => drop(connections.spawn(greet(open, stream))),
-                    None => refuse(&app, stream),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    app.counters.accepts_failed.add(1);
-                    time::sleep(ACCEPT_AGAIN).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-            _ = drains.changed() => break,
-        }
-    }
-    drop(listener);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if time::timeout(app.limits.drain, ended).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "closed before their requests were answered"
-        );
-    }
-}
-
-/// Serves a connection, over TLS if there is a certificate.
-async fn greet(open: Open, stream: TcpStream) {
-    // Answers are written at once, in one piece.
-    let _ = stream.set_nodelay(true);
-    let app = Arc::clone(&open.0);
-    let Some(tls) = app.tls() else { return http::serve(open, stream).await };
-    match time::timeout(app.limits.first_request, tls.accept(stream)).await {
-        Ok(Ok(stream)) => http::serve(open, stream).await,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a connection without TLS");
-            app.counters.tls_refused.add(1);
-        }
-        Err(_) => app.counters.connections_idle.add(1),
-    }
-}
-
-/// One of the connections that there may be; counted while it is open.
-pub(crate) struct Open(pub(crate) Arc<App>);
-
-impl Open {
-    fn new(app: &Arc<App>) -> Option<Self> {
-        let most = app.limits.connections as u64;
-        app.counters.connections.try_add(1, most).then(|| Self(Arc::clone(app)))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.counters.connections.sub(1);
-    }
-}
-
-/// Says so, if the client listens: it may be one that floods.
-fn refuse(app: &App, stream: TcpStream) {
-    app.counters.connections_refused.add(1);
-    // Without a handshake there are no words for a client that expects TLS.
-    if app.tls().is_none()
-        && let Ok(mut stream) = stream.into_std()
-    {
-        let _ = stream.write(FULL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_for_one_too_many_are_as_long_as_they_say() {
-        let text = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
-        assert!(head.lines().all(|line| !line.starts_with(' ')), "{head}");
+/// Ends if the client's passes do, which go on for ever.
+async fn failed(driven: Option<task::JoinHandle<io::Result<Infallible>>>) {
+    let Some(driven) = driven else { return pending().await };
+    // Otherwise it has panicked, or its runtime ends.
+    if let Ok(Err(error)) = driven.await {
+        tracing::error!(%error, "the gateway cannot wait for the cluster");
     }
 }

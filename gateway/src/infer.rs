@@ -53,9 +53,9 @@ pub(crate) async fn infer(
         let ticket = input.submit(Deadline::Within(left));
         ticket.map_err(|error| Problem::not_submitted(error.reason, allowed.span))
     };
-    let tickets: Vec<Ticket> = inputs.into_iter().map(submit).collect::<Result<_, _>>()?;
+    let submit = |input| submit(input).map(Task::Waiting);
+    let mut tasks: Vec<Task> = inputs.into_iter().map(submit).collect::<Result<_, _>>()?;
     // 4. All answers, or the worst of the outcomes that are there when one has none.
-    let mut tasks: Vec<Task> = tickets.into_iter().map(Task::Waiting).collect();
     let given = Given { allowed: allowed.span, slo: model.slo() };
     let replies = poll_fn(|context| poll_all(&mut tasks, context, given)).await?;
     // 5. What its client reads elsewhere.
@@ -125,7 +125,7 @@ fn poll_all(
         Task::Answered(reply) => Some(reply),
         Task::Waiting(_) => None,
     };
-    Poll::Ready(Ok(tasks.drain(..).filter_map(reply).collect()))
+    Poll::Ready(Ok(std::mem::take(tasks).into_iter().filter_map(reply).collect()))
 }
 
 pub(crate) fn ended(outcome: Outcome, given: Given) -> Result<Reply, Problem> {

@@ -9,8 +9,10 @@
 //! serves connections.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod access;
 mod counters;
+mod driving;
 mod gateway;
 mod grpc;
 mod http;

@@ -26,7 +26,7 @@ pub(crate) struct GatewayArgs {
     /// Let clients load and unload the models of the cluster file; where there are tokens, those with `operator = true`
     #[arg(long)]
     pub(crate) model_control: bool,
-    /// Threads that serve connections [default: one for each core]
+    /// Threads that serve connections; a request costs least with one [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: Option<u32>,
     /// Longest body of a request, MiB

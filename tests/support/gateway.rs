@@ -41,8 +41,9 @@ impl Cluster {
 
     /// A gateway, and where HTTP clients connect.
     pub(crate) fn gateway(&self, more: &[&str]) -> (Process, String) {
-        let gateway =
-            Process::start(&self.gateway_args(&[&["--http", "127.0.0.1:0"], more].concat()));
+        let threads: &[&str] = if more.contains(&"--threads") { &[] } else { &["--threads", "1"] };
+        let args = [&["--http", "127.0.0.1:0"], threads, more].concat();
+        let gateway = Process::start(&self.gateway_args(&args));
         let addr = gateway.line("http ");
         (gateway, addr)
     }

@@ -7,14 +7,17 @@ mod reader;
 mod status;
 mod stream;
 
-use std::future::Future;
+use std::future::{Future, ready};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{ModelHandle, Nanos};
+use baton_client::{ModelHandle, Nanos, Reply};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
-use hyper::{HeaderMap, Request, Version};
+use hyper::http::request;
+use hyper::{Request, Version};
 use prost::Message;
 use tokio::time;
 
@@ -22,18 +25,21 @@ use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::http::answer::{Answer, outgoing};
-use crate::http::body::Body;
-use crate::http::calls::UnderWay;
+use crate::http::body::{Body, in_time};
+use crate::http::calls::{Answering, UnderWay};
+use crate::http::frames::Frames;
 use crate::http::held::Held;
 use crate::http::outbound::Outbound;
+use crate::http::stated;
 use crate::image;
 use crate::infer::{Allowed, infer};
 use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe::extensions;
+use crate::protocol::image::ImageTensor;
 use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
-use crate::protocol::request;
+use crate::protocol::request::Request as Checked;
 use crate::protocol::route::check_version;
 use crate::repository;
 use decode::Parts;
@@ -52,48 +58,69 @@ pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
 }
 
 /// Answers a call.
-pub(crate) async fn answer(under_way: UnderWay, request: Request<Incoming>) -> Answer {
+pub(crate) fn answer(under_way: UnderWay, request: Request<Incoming>) -> Answering {
     let arrived = under_way.app.clock.now();
     let (head, body) = request.into_parts();
-    let path = head.uri.path();
-    let Some(method) = path.strip_prefix(SERVICE) else {
-        let text = format!("there is no service at {path}: this gateway has {SERVICE}");
-        return refuse(under_way, &Problem::new(Kind::NotDone, text));
-    };
-    let app = Arc::clone(&under_way.app);
-    let reader = Stated::of(|name| header(&head.headers, name))
-        .and_then(|stated| Ok((stated, Reader::new(&app, &head.headers, body)?)));
-    let (stated, reader) = match reader {
-        Ok(opened) => opened,
-        Err(problem) => return refuse(under_way, &problem),
-    };
-    // Probes have no token.
-    let is_probe = matches!(method, "ServerLive" | "ServerReady");
-    let asker = match if is_probe { Ok(None) } else { app.asker(&head.headers) } {
-        Ok(asker) => asker,
-        Err(problem) => return refuse(under_way, &problem),
-    };
-    if method == "ModelStreamInfer" {
-        return stream::answer(under_way, asker, reader, arrived, stated);
-    }
-    let result = call(&app, &asker, method, reader, arrived, stated).await;
-    let held = |message: Vec<u8>| {
-        let mut held = Held::new(&app);
-        held.grow(message.len()).map(|()| (message, held))
-    };
-    match result.and_then(held) {
-        Ok((message, held)) => {
-            let bytes = outgoing(&app, &under_way.activity, framed(&message), held);
-            under_way.end(Protocol::Grpc, None);
-            let body = Outbound::whole(bytes).with_trailers(status::ok(method == "ModelInfer"));
-            status::answer(body)
-        }
-        Err(problem) => refuse(under_way, &problem),
+    match Call::of(&under_way.app, &head, body, arrived) {
+        Ok((call, "ModelStreamInfer")) => Box::pin(ready(stream::answer(under_way, call))),
+        Ok((call, "ModelInfer")) => Box::pin(answer_inference(under_way, call)),
+        Ok((call, method)) => Box::pin(answer_other(under_way, call, method.to_owned())),
+        Err(problem) => Box::pin(ready(refuse(under_way, &problem))),
     }
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).map(|value| value.to_str().unwrap_or("no text"))
+/// What the head of a call says, and its messages.
+struct Call {
+    asker: Asker,
+    arrived: Nanos,
+    stated: Stated,
+    reader: Reader,
+}
+
+impl Call {
+    /// The call, and its method.
+    fn of<'a>(
+        app: &Arc<App>,
+        head: &'a request::Parts,
+        body: Incoming,
+        arrived: Nanos,
+    ) -> Result<(Self, &'a str), Problem> {
+        let path = head.uri.path();
+        let method = path.strip_prefix(SERVICE).ok_or_else(|| {
+            let text = format!("there is no service at {path}: this gateway has {SERVICE}");
+            Problem::new(Kind::NotDone, text)
+        })?;
+        let stated = stated(&head.headers)?;
+        let reader = Reader::new(app, &head.headers, body)?;
+        // Probes have no token.
+        let is_probe = matches!(method, "ServerLive" | "ServerReady");
+        let asker = if is_probe { None } else { app.asker(&head.headers)? };
+        Ok((Self { asker, arrived, stated, reader }, method))
+    }
+}
+
+async fn answer_inference(under_way: UnderWay, mut call: Call) -> Answer {
+    let message = infer_call(&under_way.app, &mut call).await;
+    ended(under_way, message, true)
+}
+
+async fn answer_other(under_way: UnderWay, mut call: Call, method: String) -> Answer {
+    let message = other(&under_way.app, &mut call, &method).await;
+    ended(under_way, message, false)
+}
+
+/// The call is answered with this message, or has this problem.
+fn ended(under_way: UnderWay, message: Result<Vec<u8>, Problem>, has_outcome: bool) -> Answer {
+    let mut held = Held::new(&under_way.app);
+    match message.and_then(|message| held.grow(message.len()).map(|()| message)) {
+        Ok(message) => {
+            let UnderWay { app, activity, .. } = &under_way;
+            let bytes = outgoing(app, activity, framed(&message), held);
+            under_way.end(Protocol::Grpc, None);
+            status::answer(Outbound::whole(bytes).with_trailers(status::ok(has_outcome)))
+        }
+        Err(problem) => refuse(under_way, &problem),
+    }
 }
 
 fn refuse(under_way: UnderWay, problem: &Problem) -> Answer {
@@ -101,32 +128,28 @@ fn refuse(under_way: UnderWay, problem: &Problem) -> Answer {
     status::refused(problem)
 }
 
-/// The encoded answer of a call with one request.
-async fn call(
-    app: &Arc<App>,
-    asker: &Asker,
-    method: &str,
-    mut reader: Reader,
-    arrived: Nanos,
-    stated: Stated,
-) -> Result<Vec<u8>, Problem> {
-    let slow = |_| {
-        let seconds = app.limits.body.as_secs();
-        Problem::new(Kind::Slow, format!("the request did not arrive within {seconds} s"))
-    };
-    let body = time::timeout(app.limits.body, reader.next()).await.map_err(slow)??;
-    let none = || Problem::invalid("the call has no message");
-    let body = body.ok_or_else(none)?;
+/// The only message of a call.
+async fn message(app: &App, reader: &mut Reader) -> Result<Body, Problem> {
+    let message = in_time(app, pin!(reader.next())).await??;
+    message.ok_or_else(|| Problem::invalid("the call has no message"))
+}
+
+/// The encoded answer to an inference.
+async fn infer_call(app: &App, call: &mut Call) -> Result<Vec<u8>, Problem> {
+    let Call { asker, arrived, stated, reader } = call;
+    let Body { frames, held: _held } = message(app, reader).await?;
+    let infer = pin!(infer_message(app, asker, Parts::of(frames)?, *arrived, *stated));
+    before_it_gives_up(app, *arrived, *stated, infer).await
+}
+
+/// The encoded answer to another call.
+async fn other(app: &App, call: &mut Call, method: &str) -> Result<Vec<u8>, Problem> {
+    let body = message(app, &mut call.reader).await?;
     match method {
-        "ModelInfer" => {}
-        "RepositoryModelLoad" | "RepositoryModelUnload" => {
-            return change(app, asker, method == "RepositoryModelLoad", body).await;
-        }
-        _ => return said(app, asker, method, body),
+        "RepositoryModelLoad" => change(app, &call.asker, true, body).await,
+        "RepositoryModelUnload" => change(app, &call.asker, false, body).await,
+        _ => said(app, &call.asker, method, body),
     }
-    let Body { frames, held: _held } = body;
-    let infer = infer_message(app, asker, Parts::of(frames)?, arrived, stated);
-    before_it_gives_up(app, arrived, stated, infer).await
 }
 
 /// The answer, or a word just before the client gives up: then it learns that it was the deadline.
@@ -134,7 +157,7 @@ async fn before_it_gives_up<T>(
     app: &App,
     arrived: Nanos,
     stated: Stated,
-    answer: impl Future<Output = Result<T, Problem>>,
+    answer: Pin<&mut impl Future<Output = Result<T, Problem>>>,
 ) -> Result<T, Problem> {
     let Some(span) = stated.gives_up() else { return answer.await };
     let waited = Duration::from_nanos((app.clock.now() - arrived).0);
@@ -146,35 +169,72 @@ async fn before_it_gives_up<T>(
 }
 
 /// Executes a request; the encoded answer.
-async fn infer_message(
+fn infer_message(
     app: &App,
     asker: &Asker,
     parts: Parts,
     arrived: Nanos,
     stated: Stated,
-) -> Result<Vec<u8>, Problem> {
-    check_version(&parts.rest.model_version)?;
-    let model = app.model(asker, &parts.rest.model_name)?;
-    let result = async {
-        let (mut written, mut binary) = parts.written()?;
-        let image = image::in_request(&app.images, &model, &mut written, &mut binary)?;
-        let request = request::Request::check(written, &app.described(&model))?;
-        admit(asker, app.clock.now(), request.batch)?;
-        let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
-        let replies = match image {
-            Some((tensor, jpeg)) => vec![image::infer(app, &model, tensor, jpeg, allowed).await?],
-            None => infer(app, &model, &request, &mut binary, allowed).await?,
-        };
-        let id = request.id.as_deref();
-        Ok((encode::infer(&model, id, &request.outputs, &replies)?, replies))
-    };
-    let result = result.await;
-    let took = app.clock.now() - arrived;
-    match &result {
-        Ok((_, replies)) => app.statistics.answered(model.name(), took, replies),
-        Err(_) => app.statistics.failed(model.name(), took),
+) -> impl Future<Output = Result<Vec<u8>, Problem>> + Send {
+    let mut prepared = Prepared::of(app, asker, parts, (arrived, stated));
+    async move {
+        let prepared = prepared.as_mut().map_err(|problem| problem.clone())?;
+        let result = prepared.infer(app).await;
+        let replies = result.as_ref().map(|(_, replies)| &replies[..]);
+        app.count_inference(&prepared.model, arrived, replies);
+        result.map(|(message, _)| message)
     }
-    result.map(|(message, _)| message)
+}
+
+/// An inference that fits its model.
+struct Prepared {
+    model: ModelHandle,
+    request: Checked<'static>,
+    binary: Frames,
+    image: Option<(ImageTensor, Bytes)>,
+    allowed: Allowed,
+}
+
+impl Prepared {
+    fn of(
+        app: &App,
+        asker: &Asker,
+        parts: Parts,
+        (arrived, stated): (Nanos, Stated),
+    ) -> Result<Self, Problem> {
+        check_version(&parts.rest.model_version)?;
+        let model = app.model(asker, &parts.rest.model_name)?;
+        let fits = || {
+            let (mut written, mut binary) = parts.written()?;
+            let image = image::in_request(&app.images, &model, &mut written, &mut binary)?;
+            let request = Checked::check(written, &app.described(&model))?;
+            admit(asker, app.clock.now(), request.batch)?;
+            Ok((request, binary, image))
+        };
+        match fits() {
+            Ok((request, binary, image)) => {
+                let span = stated.allowed(request.timeout, model.slo());
+                Ok(Self { model, request, binary, image, allowed: Allowed { arrived, span } })
+            }
+            Err(problem) => {
+                app.count_inference(&model, arrived, Err(&problem));
+                Err(problem)
+            }
+        }
+    }
+
+    /// The encoded answer, and what it is made of.
+    async fn infer(&mut self, app: &App) -> Result<(Vec<u8>, Vec<Reply>), Problem> {
+        let Self { model, request, binary, image, allowed } = self;
+        let replies = match image.take() {
+            Some((tensor, jpeg)) => {
+                vec![Box::pin(image::infer(app, model, tensor, jpeg, *allowed)).await?]
+            }
+            None => infer(app, model, request, binary, *allowed).await?,
+        };
+        let message = encode::infer(model, request.id.as_deref(), &request.outputs, &replies)?;
+        Ok((message, replies))
+    }
 }
 
 /// Loads a model, or unloads it.
@@ -271,4 +331,20 @@ fn not_done(method: &str) -> String {
         _ => "docs/gateway.md lists the calls that it has",
     };
     format!("this gateway has no {method}: {fix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<A, F>(_: fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each takes as much memory while it waits for its outcome.
+    #[test]
+    fn what_is_kept_of_a_call_is_small() {
+        let bytes = size(|(under_way, call)| answer_inference(under_way, call));
+        assert!(bytes <= 1_700, "{bytes} bytes");
+    }
 }

@@ -47,7 +47,7 @@ impl Reader {
                 let held = std::mem::replace(&mut self.held, Held::new(&self.app));
                 let body = Body { frames: message, held };
                 return match is_compressed {
-                    true => inflate(&self.app, body, self.encoding).await.map(Some),
+                    true => Box::pin(inflate(&self.app, body, self.encoding)).await.map(Some),
                     false => Ok(Some(body)),
                 };
             }

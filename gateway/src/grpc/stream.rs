@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::decode::Parts;
-use super::reader::{Reader, framed};
-use super::{encode, infer_message, status};
+use super::reader::framed;
+use super::{Call, encode, infer_message, status};
 use crate::access::Asker;
 use crate::counters::Protocol;
 use crate::gateway::App;
@@ -28,28 +28,16 @@ use crate::protocol::problem::Problem;
 const WAITING: usize = 16;
 
 /// A stream's answer: its messages come while it is read.
-pub(super) fn answer(
-    under_way: UnderWay,
-    asker: Asker,
-    reader: Reader,
-    began: Nanos,
-    stated: Stated,
-) -> Answer {
+pub(super) fn answer(under_way: UnderWay, call: Call) -> Answer {
     let (sender, messages) = mpsc::channel(WAITING);
-    tokio::spawn(serve(under_way, asker, reader, began, stated, sender));
+    tokio::spawn(serve(under_way, call, sender));
     status::answer(Outbound::messages(messages).with_trailers(status::ok(false)))
 }
 
 /// Serves a stream until its client has sent its last request and has the last answer, or is gone: then its tasks are
 /// cancelled.
-async fn serve(
-    under_way: UnderWay,
-    asker: Asker,
-    mut reader: Reader,
-    began: Nanos,
-    stated: Stated,
-    sender: mpsc::Sender<Bytes>,
-) {
+async fn serve(under_way: UnderWay, call: Call, sender: mpsc::Sender<Bytes>) {
+    let Call { asker, arrived: began, stated, mut reader } = call;
     let (app, activity) = (Arc::clone(&under_way.app), Arc::clone(&under_way.activity));
     let most = app.limits.streams as usize;
     let mut requests = JoinSet::new();

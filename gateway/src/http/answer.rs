@@ -103,15 +103,15 @@ pub(crate) fn problem(app: &Arc<App>, activity: &Arc<Activity>, problem: &Proble
     answer
 }
 
-/// The answer to an inference, compressed if its client asks for it.
+/// The answer to an inference, compressed if its client accepts that.
 pub(crate) fn tensors(
     app: &Arc<App>,
     activity: &Arc<Activity>,
-    asking: &HeaderMap,
+    accepted: Option<Coding>,
     rendered: Rendered,
 ) -> Result<Answer, Problem> {
     let Rendered { mut body, json_bytes } = rendered;
-    let coding = coding(asking).filter(|_| body.len() >= COMPRESSED_MIN);
+    let coding = accepted.filter(|_| body.len() >= COMPRESSED_MIN);
     if let Some(coding) = coding {
         let compressed = coding.compress(&body);
         body = compressed.map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
@@ -133,12 +133,25 @@ pub(crate) fn tensors(
 
 /// How an answer is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Coding {
+pub(crate) enum Coding {
     Gzip,
     Deflate,
 }
 
 impl Coding {
+    /// What the client accepts.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let accepted = headers.get(ACCEPT_ENCODING)?.to_str().ok()?;
+        let accepts = |coding: Self| {
+            accepted.split(',').any(|one| {
+                let (name, weight) = one.split_once(';').unwrap_or((one, ""));
+                let weight = weight.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+                name.trim() == coding.name() && weight.is_ok_and(|weight| weight > 0.0)
+            })
+        };
+        [Self::Gzip, Self::Deflate].into_iter().find(|&coding| accepts(coding))
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -163,19 +176,6 @@ impl Coding {
     }
 }
 
-/// What the client accepts.
-fn coding(headers: &HeaderMap) -> Option<Coding> {
-    let accepted = headers.get(ACCEPT_ENCODING)?.to_str().ok()?;
-    let accepts = |coding: Coding| {
-        accepted.split(',').any(|one| {
-            let (name, weight) = one.split_once(';').unwrap_or((one, ""));
-            let weight = weight.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
-            name.trim() == coding.name() && weight.is_ok_and(|weight| weight > 0.0)
-        })
-    };
-    [Coding::Gzip, Coding::Deflate].into_iter().find(|&coding| accepts(coding))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,9 +185,9 @@ mod tests {
         let of = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(text));
-            coding(&headers)
+            Coding::of(&headers)
         };
-        assert_eq!(coding(&HeaderMap::new()), None);
+        assert_eq!(Coding::of(&HeaderMap::new()), None);
         assert_eq!(of("identity"), None);
         assert_eq!(of("deflate, gzip;q=0.5"), Some(Coding::Gzip));
         assert_eq!(of("gzip;q=0, deflate"), Some(Coding::Deflate));

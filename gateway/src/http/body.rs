@@ -1,7 +1,10 @@
 //! A request's body as it arrives: bounded in length, in memory and in time, and inflated if it is compressed.
 
+use std::future::{Future, poll_fn};
 use std::io::{self, Read};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Buf;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
@@ -34,16 +37,35 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Body, Problem> {
-    let encoding = Encoding::of(headers, CONTENT_ENCODING)?;
-    let slow = |_| {
-        let seconds = app.limits.body.as_secs();
-        Problem::new(Kind::Slow, format!("the body did not arrive within {seconds} s"))
-    };
-    let body = time::timeout(app.limits.body, collect(app, body)).await.map_err(slow)??;
+    read_as(app, Encoding::of(headers, CONTENT_ENCODING)?, body).await
+}
+
+/// Reads a body of this encoding.
+pub(crate) async fn read_as(
+    app: &Arc<App>,
+    encoding: Encoding,
+    body: Incoming,
+) -> Result<Body, Problem> {
+    let body = in_time(app, pin!(collect(app, body))).await??;
     match encoding {
         Encoding::Identity => Ok(body),
-        encoding => inflate(app, body, encoding).await,
+        encoding => Box::pin(inflate(app, body, encoding)).await,
     }
+}
+
+/// What arrives, within the time that a body has. What is there already needs no timer.
+pub(crate) async fn in_time<T>(
+    app: &App,
+    mut arrives: Pin<&mut impl Future<Output = T>>,
+) -> Result<T, Problem> {
+    let first = poll_fn(|context| Poll::Ready(arrives.as_mut().poll(context))).await;
+    if let Poll::Ready(there) = first {
+        return Ok(there);
+    }
+    time::timeout(app.limits.body, arrives).await.map_err(|_| {
+        let seconds = app.limits.body.as_secs();
+        Problem::new(Kind::Slow, format!("the body did not arrive within {seconds} s"))
+    })
 }
 
 async fn collect(app: &Arc<App>, mut body: Incoming) -> Result<Body, Problem> {

@@ -1,19 +1,24 @@
 //! A request's way to its answer.
 
 use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 
-use baton_client::{ModelHandle, Reply};
+use baton_client::{ModelHandle, Nanos, Reply};
 use bytes::{Buf as _, Bytes};
 use hyper::body::Incoming;
+use hyper::header::{CONTENT_ENCODING, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
-use super::answer::{self, Answer, JSON_LENGTH};
-use super::body::{self, Body};
+use super::answer::{self, Answer, Coding, JSON_LENGTH};
+use super::body::{self, Body, Encoding};
 use super::connection::Activity;
+use super::stated;
 use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
@@ -23,6 +28,7 @@ use crate::infer::{Allowed, head_of, infer, rows};
 use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
+use crate::protocol::image::ImageTensor;
 use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, Rendered};
@@ -60,27 +66,53 @@ impl Drop for UnderWay {
     }
 }
 
+/// An answer to come. On the heap, for HTTP/2 moves it several times.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
 /// Answers a request.
-pub(crate) async fn answer(
+pub(crate) fn answer(
     app: &Arc<App>,
     activity: &Arc<Activity>,
     request: Request<Incoming>,
-) -> Answer {
+) -> Answering {
     let under_way = UnderWay::new(app, activity);
     if grpc::is_grpc(&request) {
-        return grpc::answer(under_way, request).await;
+        return grpc::answer(under_way, request);
     }
-    let answer = call(app, activity, request).await;
-    under_way.end(Protocol::Http, answer.as_ref().err());
-    answer.unwrap_or_else(|problem| answer::problem(app, activity, &problem))
+    let (head, incoming) = request.into_parts();
+    match Inference::of_head(app, &head) {
+        // Without the head, which shares the connection's buffer with the next request.
+        Ok(Some(inference)) => Box::pin(answer_inference(under_way, inference, incoming)),
+        Ok(None) => Box::pin(answer_other(under_way, head, incoming)),
+        Err(problem) => Box::pin(ready(ended(under_way, Err(problem)))),
+    }
 }
 
-async fn call(
-    app: &Arc<App>,
-    activity: &Arc<Activity>,
-    request: Request<Incoming>,
-) -> Result<Answer, Problem> {
-    let (head, incoming) = request.into_parts();
+/// The request is answered so.
+fn ended(under_way: UnderWay, answer: Result<Answer, Problem>) -> Answer {
+    let (app, activity) = (Arc::clone(&under_way.app), Arc::clone(&under_way.activity));
+    under_way.end(Protocol::Http, answer.as_ref().err());
+    answer.unwrap_or_else(|problem| answer::problem(&app, &activity, &problem))
+}
+
+async fn answer_inference(
+    under_way: UnderWay,
+    mut inference: Inference,
+    incoming: Incoming,
+) -> Answer {
+    let answer = infer_call(&under_way, &mut inference, incoming).await;
+    ended(under_way, answer)
+}
+
+async fn answer_other(under_way: UnderWay, head: Parts, incoming: Incoming) -> Answer {
+    let said = other(&under_way.app, &head, incoming).await;
+    let UnderWay { app, activity, .. } = &under_way;
+    let answer = said.map(|said| answer::words(app, activity, &said));
+    ended(under_way, answer)
+}
+
+/// What a request asks for, and who asks.
+fn opened<'a>(app: &App, head: &'a Parts) -> Result<(Route<'a>, Asker), Problem> {
     let route = route(head.uri.path())?;
     if let Route::NotDone(words) = route {
         return Err(Problem::new(Kind::NotDone, words));
@@ -93,37 +125,38 @@ async fn call(
     // Probes have no token.
     let is_probe = matches!(route, Route::Live | Route::Ready);
     let asker = if is_probe { None } else { app.asker(&head.headers)? };
+    Ok((route, asker))
+}
+
+/// What is said to a request that is no inference.
+async fn other(app: &Arc<App>, head: &Parts, incoming: Incoming) -> Result<Value, Problem> {
+    let (route, asker) = opened(app, head)?;
+    let headers = &head.headers;
     match route {
-        Route::Infer(name) => {
-            infer_call(app, activity, &asker, &name, &head.headers, incoming).await
-        }
         Route::Index => {
-            let Index { ready } = asked(app, &head.headers, incoming).await?;
-            let models = repository::index(app, &asker, ready);
-            Ok(answer::words(app, activity, &describe::index(&models)))
+            let Index { ready } = asked(app, headers, incoming).await?;
+            return Ok(describe::index(&repository::index(app, &asker, ready)));
         }
         Route::Load(name) => {
-            let Change { parameters } = asked(app, &head.headers, incoming).await?;
+            let Change { parameters } = asked(app, headers, incoming).await?;
             if let Some(parameter) = parameters.keys().next() {
                 return Err(repository::no_parameter(parameter));
             }
             repository::load(app, &asker, &name).await?;
-            Ok(answer::words(app, activity, &Value::Null))
         }
         Route::Unload(name) => {
             // `unload_dependents`, which clients send, says nothing here: no model depends on another.
-            let _: Change = asked(app, &head.headers, incoming).await?;
+            let _: Change = asked(app, headers, incoming).await?;
             repository::unload(app, &asker, &name).await?;
-            Ok(answer::words(app, activity, &Value::Null))
         }
         Route::MemoryRegister(name) => {
-            let Register { key, offset, byte_size } = asked(app, &head.headers, incoming).await?;
+            let Register { key, offset, byte_size } = asked(app, headers, incoming).await?;
             let registration = Registration { name: name.into_owned(), key, offset, byte_size };
             Memory::of(&app.memory)?.register(registration)?;
-            Ok(answer::words(app, activity, &Value::Null))
         }
-        route => Ok(answer::words(app, activity, &said(app, &asker, &route)?)),
+        route => return said(app, &asker, &route),
     }
+    Ok(Value::Null)
 }
 
 /// The request to register shared memory.
@@ -203,62 +236,85 @@ fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
     })
 }
 
-async fn infer_call(
-    app: &Arc<App>,
-    activity: &Arc<Activity>,
-    asker: &Asker,
-    name: &str,
-    headers: &HeaderMap,
-    incoming: Incoming,
-) -> Result<Answer, Problem> {
-    let arrived = app.clock.now();
-    let model = app.model(asker, name)?;
-    let stated =
-        Stated::of(|name| headers.get(name).map(|value| value.to_str().unwrap_or("no text")))?;
-    let image =
-        image::is_image(headers).then(|| image::tensor_of(&app.images, &model)).transpose()?;
-    let mut body = body::read(app, headers, incoming).await?;
-    let result = async {
-        if let Some(tensor) = image {
-            admit(asker, app.clock.now(), 1)?;
-            let allowed = Allowed { arrived, span: stated.allowed(None, model.slo()) };
-            let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
-            let replies = vec![image::infer(app, &model, tensor, jpeg, allowed).await?];
-            let all = (0..model.outputs().len()).map(|index| Asked { index, form: Form::Json });
-            let all: Vec<Asked> = all.collect();
-            return Ok((rendered(&model, None, &all, &replies)?, replies));
-        }
-        let json = json_of(headers, &mut body)?;
-        let request = request::Request::parse(&json, &app.described(&model))?;
-        admit(asker, app.clock.now(), request.batch)?;
-        let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
-        let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
-        let id = request.id.as_deref();
-        let rendered = rendered(&model, id, &request.outputs, &replies)?;
-        Ok((rendered, replies))
-    };
-    let result = result.await;
-    let took = app.clock.now() - arrived;
-    match result {
-        Ok((rendered, replies)) => {
-            app.statistics.answered(model.name(), took, &replies);
-            answer::tensors(app, activity, headers, rendered)
-        }
-        Err(problem) => {
-            app.statistics.failed(model.name(), took);
-            Err(problem)
-        }
+/// What the head of a request for an inference says.
+struct Inference {
+    asker: Asker,
+    arrived: Nanos,
+    model: ModelHandle,
+    stated: Stated,
+    encoding: Encoding,
+    /// What its body becomes if it is an image.
+    image: Option<ImageTensor>,
+    /// Bytes of its JSON; `None`: all of the body. No number, if it says none.
+    json_bytes: Option<Option<usize>>,
+    /// How its answer may be compressed.
+    coding: Option<Coding>,
+}
+
+impl Inference {
+    /// `None`: the request is another one.
+    fn of_head(app: &App, head: &Parts) -> Result<Option<Self>, Problem> {
+        let arrived = app.clock.now();
+        let (Route::Infer(name), asker) = opened(app, head)? else { return Ok(None) };
+        let headers = &head.headers;
+        let model = app.model(&asker, &name)?;
+        let is_image = image::is_image(headers);
+        let number = |value: &HeaderValue| value.to_str().ok().and_then(|text| text.parse().ok());
+        Ok(Some(Self {
+            asker,
+            arrived,
+            stated: stated(headers)?,
+            image: is_image.then(|| image::tensor_of(&app.images, &model)).transpose()?,
+            encoding: Encoding::of(headers, CONTENT_ENCODING)?,
+            json_bytes: headers.get(&JSON_LENGTH).map(number),
+            coding: Coding::of(headers),
+            model,
+        }))
     }
 }
 
-/// The JSON of a body. What is left of the body is binary data.
-fn json_of(headers: &HeaderMap, body: &mut Body) -> Result<Bytes, Problem> {
+async fn infer_call(
+    under_way: &UnderWay,
+    inference: &mut Inference,
+    incoming: Incoming,
+) -> Result<Answer, Problem> {
+    let UnderWay { app, activity, .. } = under_way;
+    let mut body = body::read_as(app, inference.encoding, incoming).await?;
+    let result = inferred(app, inference, &mut body).await;
+    let replies = result.as_ref().map(|(_, replies)| &replies[..]);
+    app.count_inference(&inference.model, inference.arrived, replies);
+    answer::tensors(app, activity, inference.coding, result?.0)
+}
+
+/// The answer, and what it is made of.
+async fn inferred(
+    app: &App,
+    inference: &mut Inference,
+    body: &mut Body,
+) -> Result<(Rendered, Vec<Reply>), Problem> {
+    let Inference { asker, arrived, model, stated, json_bytes, image, .. } = inference;
+    let within =
+        |timeout| Allowed { arrived: *arrived, span: stated.allowed(timeout, model.slo()) };
+    if let Some(tensor) = image.take() {
+        admit(asker, app.clock.now(), 1)?;
+        let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
+        let reply = Box::pin(image::infer(app, model, tensor, jpeg, within(None))).await?;
+        let all = (0..model.outputs().len()).map(|index| Asked { index, form: Form::Json });
+        let (all, replies): (Vec<Asked>, _) = (all.collect(), vec![reply]);
+        return Ok((rendered(model, None, &all, &replies)?, replies));
+    }
+    let json = json_of(*json_bytes, body)?;
+    let request = request::Request::parse(&json, &app.described(model))?;
+    admit(asker, app.clock.now(), request.batch)?;
+    let replies = infer(app, model, &request, &mut body.frames, within(request.timeout)).await?;
+    let rendered = rendered(model, request.id.as_deref(), &request.outputs, &replies)?;
+    Ok((rendered, replies))
+}
+
+/// The JSON of a body, of as many bytes as are stated. What is left of the body is binary data.
+fn json_of(stated: Option<Option<usize>>, body: &mut Body) -> Result<Bytes, Problem> {
     let all = body.frames.remaining();
-    let Some(stated) = headers.get(&JSON_LENGTH) else {
-        return Ok(body.frames.copy_to_bytes(all));
-    };
-    let stated = stated.to_str().ok().and_then(|text| text.parse().ok());
-    let bytes = stated.filter(|&bytes: &usize| bytes <= all).ok_or_else(|| {
+    let bytes = stated.unwrap_or(Some(all)).filter(|&bytes| bytes <= all).ok_or_else(|| {
         let text = format!("{JSON_LENGTH} is no number of bytes up to {all}, which the body has");
         Problem::invalid(text)
     })?;
@@ -274,4 +330,22 @@ fn rendered(
     let head = head_of(model.name(), id, replies);
     let rows = rows(model, replies)?;
     render::infer(&head, model.outputs(), asked, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<A, F>(_: fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each takes as much memory while it waits for its outcome, and is moved about by HTTP/2.
+    #[test]
+    fn what_is_kept_of_a_request_is_small() {
+        let bytes = size(|(under_way, inference, incoming)| {
+            answer_inference(under_way, inference, incoming)
+        });
+        assert!(bytes <= 1_200, "{bytes} bytes");
+    }
 }

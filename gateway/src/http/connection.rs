@@ -1,6 +1,6 @@
 //! One connection: serves it, and ends it when its client asks for nothing or takes no answers.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 
 use super::calls;
-use crate::gateway::Open;
+use crate::accept::Open;
 use crate::limits::Limits;
 
 /// How often a connection is looked at.
@@ -34,8 +34,8 @@ where
     let service = {
         let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
         service_fn(move |request| {
-            let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
-            async move { Ok::<_, Infallible>(calls::answer(&app, &activity, request).await) }
+            let answer = calls::answer(&app, &activity, request);
+            async move { Ok::<_, Infallible>(answer.await) }
         })
     };
     let builder = builder(&app.limits);
@@ -68,11 +68,8 @@ where
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     let head_bytes = limits.head_bytes as usize;
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .max_buf_size(head_bytes.max(8 << 10));
+    // How long headers may take is seen to by `Activity`, without a timer for each request.
+    builder.http1().max_buf_size(head_bytes.max(8 << 10));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -105,15 +102,16 @@ struct State {
     has_asked: bool,
     /// Requests that are not answered yet.
     requests: usize,
-    /// Answers that are not handed to the system yet, in the order in which they came.
-    answers: BTreeMap<u64, Nanos>,
-    next: u64,
+    /// When answers came that are not handed to the system yet, in order; `None`: one was, and an earlier one was not.
+    answers: VecDeque<Option<Nanos>>,
+    /// The number of the first of them.
+    first: u64,
 }
 
 impl Activity {
     fn new(now: Nanos) -> Self {
-        let (requests, answers, next) = (0, BTreeMap::new(), 0);
-        Self(Mutex::new(State { last: now, has_asked: false, requests, answers, next }))
+        let (requests, answers, first) = (0, VecDeque::new(), 0);
+        Self(Mutex::new(State { last: now, has_asked: false, requests, answers, first }))
     }
 
     /// A request has come.
@@ -133,23 +131,27 @@ impl Activity {
     /// An answer is to be handed to the system. Returns its number.
     pub(crate) fn begins(&self, now: Nanos) -> u64 {
         let mut state = self.lock();
-        let number = state.next;
-        state.next += 1;
-        state.answers.insert(number, now);
-        number
+        state.answers.push_back(Some(now));
+        state.first + state.answers.len() as u64 - 1
     }
 
     /// It was.
     pub(crate) fn delivered(&self, number: u64, now: Nanos) {
         let mut state = self.lock();
-        state.answers.remove(&number);
+        let at = (number - state.first) as usize;
+        state.answers[at] = None;
+        while state.answers.front().is_some_and(Option::is_none) {
+            state.answers.pop_front();
+            state.first += 1;
+        }
         state.last = now;
     }
 
     fn fault(&self, now: Nanos, limits: &Limits) -> Option<Fault> {
         let state = self.lock();
         let is_over = |since: Nanos, span: Duration| u128::from((now - since).0) > span.as_nanos();
-        if state.answers.values().next().is_some_and(|&since| is_over(since, limits.answer)) {
+        let oldest = state.answers.front().copied().flatten();
+        if oldest.is_some_and(|since| is_over(since, limits.answer)) {
             return Some(Fault::Stalled);
         }
         let span = if state.has_asked { limits.idle } else { limits.first_request };
@@ -196,5 +198,9 @@ mod tests {
         assert_eq!(activity.fault(at(36), &limits), Some(Fault::Stalled));
         activity.delivered(first, at(36));
         assert_eq!(activity.fault(at(36), &limits), None);
+        let third = activity.begins(at(37));
+        assert_eq!(activity.fault(at(68), &limits), Some(Fault::Stalled));
+        activity.delivered(third, at(68));
+        assert_eq!(activity.fault(at(68), &limits), None);
     }
 }

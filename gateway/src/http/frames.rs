@@ -10,6 +10,8 @@ const WHOLE_MIN: usize = 4_096;
 /// A body's bytes, in the pieces in which they came.
 #[derive(Default, Debug)]
 pub(crate) struct Frames {
+    /// Before those of `whole`; empty only if those are none.
+    front: Bytes,
     whole: VecDeque<Bytes>,
     /// Of short frames.
     tail: Vec<u8>,
@@ -23,13 +25,22 @@ impl Frames {
             self.tail.extend_from_slice(&frame);
         } else {
             self.flush();
-            self.whole.push_back(frame);
+            self.push_back(frame);
         }
     }
 
     fn flush(&mut self) {
         if !self.tail.is_empty() {
-            self.whole.push_back(std::mem::take(&mut self.tail).into());
+            let tail = std::mem::take(&mut self.tail);
+            self.push_back(tail.into());
+        }
+    }
+
+    fn push_back(&mut self, frame: Bytes) {
+        if self.front.is_empty() {
+            self.front = frame;
+        } else if !frame.is_empty() {
+            self.whole.push_back(frame);
         }
     }
 
@@ -44,7 +55,7 @@ impl Frames {
         while count > 0 {
             let part = self.chunk().len().min(count);
             first.len += part;
-            first.whole.push_back(self.copy_to_bytes(part));
+            first.push_back(self.copy_to_bytes(part));
             count -= part;
         }
         first
@@ -53,6 +64,7 @@ impl Frames {
     /// Puts others behind these. Both are finished.
     pub(crate) fn append(&mut self, other: Self) {
         self.len += other.len;
+        self.push_back(other.front);
         self.whole.extend(other.whole);
     }
 }
@@ -72,35 +84,32 @@ impl Buf for Frames {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.whole.front().map_or(&[], |frame| frame)
+        &self.front
     }
 
     fn advance(&mut self, mut count: usize) {
         self.len -= count;
-        while let Some(front) = self.whole.front_mut() {
-            if count < front.len() {
-                front.advance(count);
+        while count >= self.front.len() {
+            count -= self.front.len();
+            let Some(next) = self.whole.pop_front() else {
+                self.front = Bytes::new();
                 return;
-            }
-            count -= front.len();
-            self.whole.pop_front();
+            };
+            self.front = next;
         }
+        self.front.advance(count);
     }
 
     /// Without a copy where they came in one piece.
     fn copy_to_bytes(&mut self, count: usize) -> Bytes {
-        match self.whole.front_mut() {
-            Some(front) if count <= front.len() => {
-                let bytes = front.slice(..count);
-                self.advance(count);
-                bytes
-            }
-            _ => {
-                let mut bytes = vec![0; count];
-                self.copy_to_slice(&mut bytes);
-                bytes.into()
-            }
+        if count <= self.front.len() {
+            let bytes = self.front.slice(..count);
+            self.advance(count);
+            return bytes;
         }
+        let mut bytes = vec![0; count];
+        self.copy_to_slice(&mut bytes);
+        bytes.into()
     }
 }
 
@@ -160,6 +169,6 @@ mod tests {
         let mut frames = Frames::default();
         (0..4_000).for_each(|_| frames.push(Bytes::from_static(b"x")));
         frames.finish();
-        assert_eq!((frames.whole.len(), frames.remaining()), (1, 4_000));
+        assert_eq!((frames.whole.len(), frames.chunk().len()), (0, 4_000));
     }
 }

@@ -16,6 +16,8 @@ pub const GRPC_TIMEOUT: &str = "grpc-timeout";
 pub const ENVOY_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// The time that any HTTP client may give.
 pub const BATON_TIMEOUT: &str = "baton-timeout-us";
+/// The headers that state a time.
+pub const TIMEOUTS: [&str; 3] = [GRPC_TIMEOUT, ENVOY_TIMEOUT, BATON_TIMEOUT];
 
 /// What the headers of a request say of its time. Spans count from the arrival of the headers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -29,14 +31,14 @@ pub struct Stated {
 }
 
 impl Stated {
-    /// Of the headers' values, by name.
+    /// Of the values of [`TIMEOUTS`], in that order.
     ///
     /// # Errors
     /// A value is no time.
-    pub fn of<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Result<Self, Problem> {
-        let grpc = header(GRPC_TIMEOUT).map(grpc_timeout).transpose()?;
-        let envoy = header(ENVOY_TIMEOUT).map(|text| whole(ENVOY_TIMEOUT, text)).transpose()?;
-        let baton = header(BATON_TIMEOUT).map(|text| whole(BATON_TIMEOUT, text)).transpose()?;
+    pub fn of([grpc, envoy, baton]: [Option<&str>; 3]) -> Result<Self, Problem> {
+        let grpc = grpc.map(grpc_timeout).transpose()?;
+        let envoy = envoy.map(|text| whole(ENVOY_TIMEOUT, text)).transpose()?;
+        let baton = baton.map(|text| whole(BATON_TIMEOUT, text)).transpose()?;
         // Envoy's zero means that it waits for ever.
         let envoy = envoy.filter(|&ms| ms > 0).map(Duration::from_millis);
         Ok(Self { grpc, envoy, baton: baton.map(Duration::from_micros) })
@@ -98,7 +100,8 @@ mod tests {
     const SLO: Duration = Duration::from_millis(25);
 
     fn stated(headers: &[(&str, &'static str)]) -> Result<Stated, Problem> {
-        Stated::of(|name| headers.iter().find(|header| header.0 == name).map(|header| header.1))
+        let value = |name| headers.iter().find(|header| header.0 == name).map(|header| header.1);
+        Stated::of(TIMEOUTS.map(value))
     }
 
     #[test]

@@ -58,6 +58,9 @@ impl Route<'_> {
     }
 }
 
+/// Parts of the longest path behind `v2`.
+const PARTS_MAX: usize = 6;
+
 const CUDA: &str =
     "this gateway has no shared memory of CUDA's: use the system's, or send tensors in requests";
 const SETTINGS: &str =
@@ -75,10 +78,14 @@ pub fn route(path: &str) -> Result<Route<'_>, Problem> {
             format!("there is nothing at {path}; the protocol begins at /v2"),
         )
     };
-    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let begin = parts.iter().position(|part| *part == "v2").ok_or_else(unknown)?;
-    parts.drain(..=begin);
-    Ok(match parts[..] {
+    let mut all = path.split('/').filter(|part| !part.is_empty());
+    all.find(|part| *part == "v2").ok_or_else(unknown)?;
+    let (mut parts, mut count) = ([""; PARTS_MAX], 0);
+    for part in all {
+        *parts.get_mut(count).ok_or_else(unknown)? = part;
+        count += 1;
+    }
+    Ok(match parts[..count] {
         [] => Route::Server,
         ["health", "live"] => Route::Live,
         ["health", "ready"] => Route::Ready,
