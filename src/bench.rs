@@ -178,6 +178,7 @@ pub(crate) fn path(args: &BenchPathArgs) -> CommandResult {
         slots: args.slots,
         engine: (engine_name(args.engine), [0.001, args.latency_ms]),
         idle: args.idle,
+        transport: args.transport,
         seed: args.seed,
     };
     let mut live = Live::new();

@@ -131,13 +131,14 @@ impl Counters {
     }
 }
 
-fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 8] {
+fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 9] {
     [
         ("transport_messages_in", transport.messages_in),
         ("transport_messages_out", transport.messages_out),
         ("transport_messages_rdma", transport.messages_rdma),
         ("transport_reads_done", transport.reads_done),
         ("transport_reads_rdma", transport.reads_rdma),
+        ("transport_reads_same_host", transport.reads_same_host),
         ("transport_reads_failed", transport.reads_failed),
         ("transport_malformed", transport.malformed),
         ("transport_send_full", transport.send_full),

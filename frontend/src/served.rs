@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use baton_rdma::{InputMut, SlabError, SlabSet, SlabSpec};
+use baton_rdma::{Backing, InputMut, SlabError, SlabSet, SlabSpec};
 use baton_topo::signature::Signature;
 use baton_types::{FailReason, ModelId, Nanos, TaskId};
 
@@ -71,12 +71,13 @@ impl Model {
         place: u32,
         slots: u32,
         first_generation: u32,
+        backing: Backing,
     ) -> Result<Arc<Self>, SlabError> {
         let Announced { id, input_bytes, output_bytes, .. } = *announced;
         let spec = SlabSpec { model: id, slots, input_bytes, output_bytes };
         // Beyond what fits, the slots are too many by any measure.
         let first_slot = place.saturating_mul(slots);
-        let slabs = SlabSet::new_at(first_slot, &[spec], first_generation)?;
+        let slabs = SlabSet::new_at(first_slot, &[spec], first_generation, backing)?;
         let line = Line::new();
         let freed = Arc::clone(&line);
         slabs.on_free(move || freed.moved());

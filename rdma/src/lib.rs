@@ -14,6 +14,7 @@ mod inproc;
 mod log_limit;
 mod memory;
 mod protocol;
+mod same_host;
 mod shared;
 mod table;
 mod tcp;
@@ -26,8 +27,8 @@ pub use events::{CloseReason, Event, Events, Peer};
 pub use inproc::{InprocNetwork, InprocTransport};
 pub use log_limit::LogLimit;
 pub use memory::{
-    BatchBuffer, HostPin, InputAhead, InputMut, InputState, NoMemory, OutputMut, OutputRef,
-    ReadLease, ReadRefusal, RowMut, RowsRef, SlabError, SlabSet, SlabSpec, Stay,
+    Backing, BatchBuffer, HostPin, InputAhead, InputMut, InputState, NoMemory, OutputMut,
+    OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef, SlabError, SlabSet, SlabSpec, Stay,
 };
 #[cfg(feature = "status")]
 pub use protocol::status;

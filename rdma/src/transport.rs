@@ -16,7 +16,7 @@ use baton_types::{Nanos, TaskId};
 
 use crate::events::Events;
 use crate::memory::landing::{BatchBuffer, RowMut};
-use crate::memory::slab::SlabSet;
+use crate::memory::slab::{Backing, SlabSet};
 use crate::protocol::wire::{Body, Hello, RefuseCode, Role, TaskResult};
 
 /// READs a connection carries at a time, asked for and not answered. An initiator holds further
@@ -145,6 +145,11 @@ pub trait Transport {
     /// their slots is exposed already. Nothing is exposed then.
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
 
+    /// The memory in which slabs should lie that are going to be exposed.
+    fn backing(&self) -> Backing {
+        Backing::Private
+    }
+
     /// Takes exposed slabs back, once they are retired ([`SlabSet::retire`]): later READs of them are refused,
     /// and late answers stale. Their memory goes with the last reference to it; a fabric may keep it a
     /// little longer, as long as a READ of before may be under way. Slabs that are not exposed are ignored.
@@ -271,8 +276,12 @@ transport_counters! {
         reads_done,
         /// READs completed with data over RDMA, as initiator.
         reads_rdma,
+        /// READs completed with data out of memory shared with a frontend of this host, as initiator.
+        reads_same_host,
         /// Queue pairs connected with peers, on either side.
         links_rdma,
+        /// Connections with a peer of this host with which memory is shared, on either side.
+        links_same_host,
         /// READs completed without data: stale, refused, lost or aborted.
         reads_failed,
         /// READs served, as target.

@@ -15,7 +15,7 @@ mod waits;
 
 use baton_rdma::TcpConfig;
 use baton_rdma::wire::Role;
-use common::{Fabric, Inproc, Node, Tcp, Tls, Verbs, rdma_here};
+use common::{Fabric, Inproc, Node, SameHost, Tcp, Tls, Verbs, rdma_here};
 
 /// Each function becomes a test per transport.
 macro_rules! on_every_transport {
@@ -23,6 +23,7 @@ macro_rules! on_every_transport {
         mod tcp { $(#[test] fn $name() { crate::$subject::$name::<super::Tcp>(); })* }
         mod tls { $(#[test] fn $name() { crate::$subject::$name::<super::Tls>(); })* }
         mod inproc { $(#[test] fn $name() { crate::$subject::$name::<super::Inproc>(); })* }
+        mod same_host { $(#[test] fn $name() { crate::$subject::$name::<super::SameHost>(); })* }
         mod verbs {
             $(#[test] fn $name() {
                 if super::rdma_here() { crate::$subject::$name::<super::Verbs>(); }
@@ -41,11 +42,8 @@ on_every_transport! {
     connections::too_many_connections
     connections::no_answer_to_the_hello
     connections::a_peer_that_does_not_read
-    reads::pull_through_a_tiny_window
     reads::more_reads_than_the_depth
     reads::large_inputs
-    reads::peer_dies_under_reads
-    reads::aborted_reads
     reads::inputs_of_their_own_lengths
     reads::memory_that_is_exchanged
     answers::answers_land
@@ -56,6 +54,26 @@ on_every_transport! {
     waits::waker_ends_a_wait
     waits::wait_keeps_time
     waits::two_threads
+}
+
+/// Out of shared memory nothing is on its way: no window, and no peer that is lost before its inputs are here.
+macro_rules! on_every_transport_but_shared_memory {
+    ($($subject:ident::$name:ident)*) => {
+        mod on_tcp { $(#[test] fn $name() { crate::$subject::$name::<super::Tcp>(); })* }
+        mod on_tls { $(#[test] fn $name() { crate::$subject::$name::<super::Tls>(); })* }
+        mod on_inproc { $(#[test] fn $name() { crate::$subject::$name::<super::Inproc>(); })* }
+        mod on_verbs {
+            $(#[test] fn $name() {
+                if super::rdma_here() { crate::$subject::$name::<super::Verbs>(); }
+            })*
+        }
+    };
+}
+
+on_every_transport_but_shared_memory! {
+    reads::pull_through_a_tiny_window
+    reads::peer_dies_under_reads
+    reads::aborted_reads
 }
 
 /// Over verbs a peer learns the slabs once, when it is linked; the device serves READs: `verbs.rs`.

@@ -7,7 +7,7 @@ mod naive;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use baton_rdma::{ReadRefusal, SlabError, SlabSet, SlabSpec};
+use baton_rdma::{Backing, ReadRefusal, SlabError, SlabSet, SlabSpec};
 use baton_types::{FrontendId, ModelId, TaskId};
 
 const FRONTEND: FrontendId = FrontendId(3);
@@ -204,7 +204,8 @@ fn lend_read_recycle() {
 #[test]
 fn sets_are_numbered_apart() {
     let [low, high] = [4, 9].map(|first_slot| {
-        let set = SlabSet::new_at(first_slot, &[spec(0, 2), spec(1, 3)], 7).unwrap();
+        let set =
+            SlabSet::new_at(first_slot, &[spec(0, 2), spec(1, 3)], 7, Backing::Shared).unwrap();
         set.set_frontend(FRONTEND);
         set
     });
@@ -217,7 +218,8 @@ fn sets_are_numbered_apart() {
     assert!(low.landing(task).is_none() && !low.complete(task));
     assert_eq!(high.read(task, INPUT as u32).unwrap().as_ref()[..INPUT], [0xcc; INPUT]);
     assert_eq!(high.renew(task).map(|task| (task.slot(), task.generation())), Some((11, 8)));
-    let beyond = SlabSet::new_at(TaskId::SLOTS_MAX - 1, &[spec(0, 2)], 0).unwrap_err();
+    let beyond =
+        SlabSet::new_at(TaskId::SLOTS_MAX - 1, &[spec(0, 2)], 0, Backing::Private).unwrap_err();
     assert_eq!(beyond, SlabError::TooManySlots(u64::from(TaskId::SLOTS_MAX) + 1));
 }
 

@@ -107,7 +107,7 @@ fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[],
         Load models, LoadDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
-        ControlOffer text, ControlAnswer text, ControlStart &[],
+        ControlOffer text, ControlAnswer text, ControlStart &[], MemoryOffer &[],
     );
     all.rotate_left(usize::from(head[0]) % Kind::ALL.len());
     all.to_vec()
@@ -202,7 +202,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 2, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 3, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );
@@ -244,6 +244,14 @@ fn golden_bytes() {
         ]
     );
     assert_eq!(encoded(&ControlStart {}, &[], 0), [75, 0, 0, 0, 0, 0, 0, 0]);
+    let offer = MemoryOffer { cookie: 0x0102.into(), socket: [3; 16] };
+    assert_eq!(
+        encoded(&offer, &[], 0),
+        [
+            76, 0, 24, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, //
+            3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3,
+        ]
+    );
     let submit = Submit {
         task: 0x0102.into(),
         deadline_ns: 0x0304.into(),

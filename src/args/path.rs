@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use baton_topo::Idle;
+use baton_topo::{Idle, TransportChoice};
 use clap::{ValueEnum, value_parser};
 
 use super::DemoEngine;
-use super::values::{outstanding, seconds, spin_or_park, tasks_per_s};
+use super::values::{outstanding, seconds, spin_or_park, tasks_per_s, transport};
 
 /// How tasks come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -52,6 +52,9 @@ pub(crate) struct BenchPathArgs {
     /// one more for each further slot
     #[arg(long, value_name = "spin|park", default_value = "park", value_parser = spin_or_park)]
     pub(crate) idle: Idle,
+    /// How inputs get to the backend; auto: over RDMA where there is a device, otherwise out of memory that both share
+    #[arg(long, default_value_t = TransportChoice::Auto, value_parser = transport)]
+    pub(crate) transport: TransportChoice,
     /// Draw the CPU time per task over the rate into this file
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,

@@ -15,7 +15,11 @@ pub const EXCUSED: &[(&str, &[Mark])] = &[
     ("simulated engines answer every row", &[("backend", "rows_unanswered")]),
     (
         "the simulated network is TCP",
-        &[("backend", "transport_messages_rdma"), ("backend", "transport_reads_rdma")],
+        &[
+            ("backend", "transport_messages_rdma"),
+            ("backend", "transport_reads_rdma"),
+            ("backend", "transport_reads_same_host"),
+        ],
     ),
     (
         "it has no TLS",

@@ -168,8 +168,11 @@ pub fn run(
 /// What backends read the inputs and sent the answers over: what was served by message is counted,
 /// what a device served without anybody's help is not, but the queue pairs are.
 fn carrier(counters: &TransportCounters) -> &'static str {
-    let has_links = counters.links_rdma > 0;
-    match (has_links, counters.reads_served > 0, counters.answers_rdma > 0) {
+    let (has_links, has_served) = (counters.links_rdma > 0, counters.reads_served > 0);
+    if counters.links_same_host > 0 {
+        return if has_served { "shared memory and tcp" } else { "shared memory" };
+    }
+    match (has_links, has_served, counters.answers_rdma > 0) {
         (true, false, true) => "rdma",
         (true, false, false) => "rdma, answers over tcp",
         (true, true, _) => "rdma and tcp",

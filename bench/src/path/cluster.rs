@@ -21,7 +21,7 @@ pub(super) fn write(
 
 fn text(bench: &PathBench, pace: Pace) -> String {
     let PathBench { bytes, batch, slots: gpus, engine: (engine, [alpha, beta]), .. } = bench;
-    let idle = bench.idle.as_str();
+    let (idle, transport) = (bench.idle.as_str(), bench.transport.as_str());
     let outstanding = match pace {
         Pace::Closed { outstanding } => outstanding,
         Pace::Poisson { .. } => 1,
@@ -29,7 +29,7 @@ fn text(bench: &PathBench, pace: Pace) -> String {
     let slots = SLOTS.min(SLAB_BYTES / bytes).max(outstanding);
     format!(
         "# Written by `baton bench path`.\n[scheduler]\nidle = \"{idle}\"\nmodel_threads = 1\n\n\
-         {ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n\
+         {ONE_HOST}transport = \"{transport}\"\n\n[frontend]\nslots_per_model = {slots}\n\n\
          [[model]]\nname = \"{MODEL}\"\nengine = \"{engine}\"\nalpha_ms = {alpha}\nbeta_ms = {beta}\nslo_ms = 50\n\
          input_bytes = {bytes}\nbatch_max = {batch}\nqueue_capacity = {slots}\n\n\
          [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\nidle = \"{idle}\"\n"
@@ -38,7 +38,7 @@ fn text(bench: &PathBench, pace: Pace) -> String {
 
 #[cfg(test)]
 mod tests {
-    use baton_topo::Idle;
+    use baton_topo::{Idle, TransportChoice};
 
     use super::*;
     use crate::processes::ChildConfig;
@@ -56,9 +56,19 @@ mod tests {
                 ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
             let paces = vec![pace];
             let engine = ("emulated", [0.001, 0.5]);
-            let (seconds, seed) = (1.0, 1);
-            let bench =
-                PathBench { children, bytes, batch, paces, seconds, slots, engine, idle, seed };
+            let (seconds, seed, transport) = (1.0, 1, TransportChoice::Auto);
+            let bench = PathBench {
+                children,
+                bytes,
+                batch,
+                paces,
+                seconds,
+                slots,
+                engine,
+                idle,
+                transport,
+                seed,
+            };
             let file = std::path::Path::new("cluster.toml");
             let checked = baton_topo::check_text(file, &text(&bench, pace));
             assert_eq!(checked.warnings, []);

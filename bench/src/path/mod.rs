@@ -15,7 +15,7 @@ mod report;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use baton_topo::{Clock, Idle};
+use baton_topo::{Clock, Idle, TransportChoice};
 
 use crate::plot::PlotError;
 use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
@@ -44,6 +44,8 @@ pub struct PathBench {
     pub engine: (&'static str, [f64; 2]),
     /// What all three processes' threads do without work.
     pub idle: Idle,
+    /// How inputs get to the backend.
+    pub transport: TransportChoice,
     /// Same seed, same arrivals.
     pub seed: u64,
 }

@@ -29,6 +29,8 @@ pub struct PathReport {
     pub slots: u32,
     /// What threads do without work: `spin` or `park`.
     pub idle: &'static str,
+    /// What inputs came over: `tcp`, `rdma` or `shared memory`.
+    pub transport: String,
     /// Tasks per second offered; `null` in a closed loop.
     pub rate: Option<f64>,
     /// Tasks under way in a closed loop; `null` otherwise.
@@ -78,6 +80,11 @@ fn unanswered(tasks: &Totals) -> Option<String> {
     many.then(|| format!("{lost} of {submitted} tasks were dropped or failed"))
 }
 
+/// Inputs that go through no socket may come faster than over bare ones.
+fn missed(transport: &str, ratio: f64) -> Option<String> {
+    too_good((transport == "tcp").then_some(ratio), MISSED)
+}
+
 /// The mode's name, the rate offered, and the tasks under way.
 fn terms(pace: Pace) -> (&'static str, Option<f64>, Option<u32>) {
     match pace {
@@ -106,9 +113,8 @@ impl PathReport {
         if costs.tasks == 0 {
             return Err(PathError::Nothing { failed: tasks.failed, dropped: tasks.dropped });
         }
-        let (mode, rate, outstanding) = terms(pace);
+        let ((mode, rate, outstanding), floor) = (terms(pace), better(floors));
         let tasks_per_s = costs.tasks as f64 / costs.seconds;
-        let floor = better(floors);
         let ratio = tasks_per_s / floor.per_s;
         Ok(Self {
             mode,
@@ -116,6 +122,7 @@ impl PathReport {
             batch: bench.batch,
             slots: bench.slots,
             idle: bench.idle.as_str(),
+            transport: finished.transport.clone(),
             rate,
             outstanding,
             seconds: costs.seconds,
@@ -135,7 +142,7 @@ impl PathReport {
             steal_fraction: *steal_fraction,
             not_usable: Unusable::because([
                 stolen(*steal_fraction),
-                too_good(Some(ratio), MISSED),
+                missed(&finished.transport, ratio),
                 unanswered(&tasks),
             ]),
             tasks,
@@ -148,12 +155,13 @@ impl PathReport {
     }
 
     fn write_head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, batch, slots, idle, seconds, tasks_per_s, floor_per_s, ratio, .. } = self;
+        let Self { bytes, batch, slots, idle, transport, seconds, .. } = self;
+        let Self { tasks_per_s, floor_per_s, ratio, .. } = self;
         match (self.outstanding, self.rate) {
             (Some(outstanding), _) => write!(f, "closed loop, {outstanding} tasks under way")?,
             (None, rate) => write!(f, "Poisson, {:.0} tasks/s offered", rate.unwrap_or(0.0))?,
         }
-        writeln!(f, "; {bytes} bytes, {seconds:.1} s")?;
+        writeln!(f, "; {bytes} bytes over {transport}, {seconds:.1} s")?;
         let batches = self.mean_batch.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
         write!(f, "batches of {batches} on average, {batch} at most; {slots} GPU slots; ")?;
         writeln!(f, "idle = {idle}")?;
@@ -208,7 +216,7 @@ impl fmt::Display for PathReport {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use baton_topo::Idle;
+    use baton_topo::{Idle, TransportChoice};
 
     use super::*;
     use crate::load::{Finished, Tally};
@@ -242,6 +250,7 @@ pub(super) mod tests {
             slots: 2,
             engine: ("emulated", [0.001, 0.5]),
             idle: Idle::Park,
+            transport: TransportChoice::Tcp,
             seed: 1,
         };
         let floors =
@@ -254,7 +263,7 @@ pub(super) mod tests {
     fn people_get_a_table_within_80_columns() {
         let text = report(Pace::Closed { outstanding: 1_024 }, 0).to_string();
         let expected = "\
-closed loop, 1024 tasks under way; 64 bytes, 2.0 s
+closed loop, 1024 tasks under way; 64 bytes over tcp, 2.0 s
 batches of 100.0 on average, 256 at most; 2 GPU slots; idle = park
        500 tasks/s, 0.2500 of the floor
       2000 messages/s over bare sockets (1000, 2000)

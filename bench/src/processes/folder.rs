@@ -12,8 +12,6 @@ pub(crate) const ONE_HOST: &str = "\
 [network]
 jitter_us = 2000
 response_us = 2000
-transport = \"tcp\"
-
 ";
 
 /// A folder of this run's own, removed at the end.

@@ -25,7 +25,7 @@ pub(super) fn write(folder: &Folder, quota_rps: Option<f64>) -> Result<ClusterFi
 }
 
 fn text(quota_rps: Option<f64>) -> String {
-    let mut text = HEADER.to_owned() + ONE_HOST;
+    let mut text = HEADER.to_owned() + ONE_HOST + "\n";
     let quota = quota_rps.map_or_else(String::new, |rps| format!("max_rps = {rps}\n"));
     for name in MODELS {
         write!(

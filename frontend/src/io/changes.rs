@@ -105,8 +105,9 @@ impl<T: Transport> ClientIo<T> {
     ) -> Vec<(&'a Announced, ConnectError)> {
         let Some(serving) = &mut self.serving else { return Vec::new() };
         let (mut made, mut failed) = (Vec::new(), Vec::new());
+        let backing = self.transport.backing();
         for model in announced {
-            match serving.models.reserve(model) {
+            match serving.models.reserve(model, backing) {
                 Ok(reserved) => made.push((model, Arc::clone(reserved))),
                 Err(error) => failed.push((model, error)),
             }

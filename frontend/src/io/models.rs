@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use baton_rdma::SlabSet;
 use baton_rdma::wire::SlabDesc;
+use baton_rdma::{Backing, SlabSet};
 use baton_types::{ModelId, Unserved};
 
 use crate::error::ConnectError;
@@ -77,12 +77,17 @@ impl Models {
     }
 
     /// Reserves a slab for a model, in the first place that is free.
-    pub(super) fn reserve(&mut self, announced: &Announced) -> Result<&Arc<Model>, ConnectError> {
+    pub(super) fn reserve(
+        &mut self,
+        announced: &Announced,
+        backing: Backing,
+    ) -> Result<&Arc<Model>, ConnectError> {
         let is_free = |place: &Place| place.served.is_none() && !place.awaits_known;
         let at = self.places.iter().position(is_free).unwrap_or(self.places.len());
         let first_generation =
             self.places.get(at).map_or(self.first_generation, |place| place.first_generation);
-        let model = Model::reserve(announced, at as u32, self.slots_each, first_generation)?;
+        let model =
+            Model::reserve(announced, at as u32, self.slots_each, first_generation, backing)?;
         if at == self.places.len() {
             self.places.push(Place { first_generation, served: None, awaits_known: false });
         }

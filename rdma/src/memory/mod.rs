@@ -3,11 +3,12 @@
 
 pub(crate) mod landing;
 mod lent;
+pub(crate) mod mapped;
 pub(crate) mod region;
 pub(crate) mod slab;
 
 pub use landing::{BatchBuffer, HostPin, NoMemory, RowMut, RowsRef, Stay};
 pub use slab::{
-    InputAhead, InputMut, InputState, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError,
-    SlabSet, SlabSpec,
+    Backing, InputAhead, InputMut, InputState, OutputMut, OutputRef, ReadLease, ReadRefusal,
+    SlabError, SlabSet, SlabSpec,
 };

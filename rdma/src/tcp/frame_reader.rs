@@ -135,7 +135,8 @@ impl FrameReader {
             | Message::FabricSlab(_)
             | Message::ControlOffer(..)
             | Message::ControlAnswer(..)
-            | Message::ControlStart(_) => Err(handshake::unexpected(&frame.message)),
+            | Message::ControlStart(_)
+            | Message::MemoryOffer(_) => Err(handshake::unexpected(&frame.message)),
             _ => {
                 shared.counters.messages_in += 1;
                 events.message(self.conn, frame.kind, frame.body);

@@ -102,6 +102,8 @@ pub struct TcpTransport<N: Net = OsNet> {
     net: N,
     /// Connections may be waiting in the listener's queue.
     acceptable: bool,
+    /// There was news of the descriptor that is watched.
+    watched: bool,
     table: Table<Conn<N::Stream>>,
     shared: Shared,
     /// READs not asked for yet.
@@ -164,6 +166,7 @@ impl<N: Net> TcpTransport<N> {
             cfg,
             net,
             acceptable: false,
+            watched: false,
             table: Table::new(cfg.connections_max),
             shared: Shared::new(identity, cfg.credit_bytes),
             waiting: RoundRobin::default(),
@@ -187,6 +190,11 @@ impl<N: Net> TcpTransport<N> {
     /// Refuses READs that arrive as messages from now on.
     pub(crate) fn refuse_reads(&mut self) {
         self.shared.serves_reads = false;
+    }
+
+    /// True if there was news of the watched descriptor since the last call.
+    pub(crate) fn take_watched(&mut self) -> bool {
+        std::mem::take(&mut self.watched)
     }
 
     /// Queues a message of the transport's own, which the counters leave out.
@@ -215,9 +223,10 @@ impl<N: Net> TcpTransport<N> {
 
     /// Learns from the network which streams are ready.
     fn collect(&mut self) {
-        let Self { net, acceptable, table, ready_list, .. } = self;
+        let Self { net, acceptable, watched, table, ready_list, .. } = self;
         net.collect(|edge| match edge {
             Edge::Acceptable => *acceptable = true,
+            Edge::Watched => *watched = true,
             Edge::Stream { place, readable, writable, hung_up } => {
                 let Some(conn) = table.at(place) else { return };
                 conn.note(readable, writable, hung_up);

@@ -19,7 +19,7 @@ use crate::tls::Credentials;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
-/// A descriptor that only ends waits.
+/// A descriptor of the owner's.
 pub(super) const WATCHED: Token = Token(usize::MAX - 2);
 /// Kernel events taken at once, and how often in one poll: enough for every connection of a scheduler
 /// thread.
@@ -31,6 +31,8 @@ const COLLECTIONS: usize = 16;
 pub enum Edge {
     /// Connections may be waiting to be accepted.
     Acceptable,
+    /// The descriptor that is watched beside the streams may be readable.
+    Watched,
     /// News of a stream.
     Stream {
         /// Where it was registered.
@@ -227,7 +229,8 @@ impl Net for OsNet {
                 taken += 1;
                 match event.token() {
                     LISTENER => on_edge(Edge::Acceptable),
-                    WAKER | WATCHED => {}
+                    WATCHED => on_edge(Edge::Watched),
+                    WAKER => {}
                     Token(place) => on_edge(stream_edge(place, event)),
                 }
             }

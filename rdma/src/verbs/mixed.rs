@@ -1,4 +1,5 @@
-//! Inputs and messages over verbs where both ends have it, over TCP otherwise.
+//! Inputs and messages over verbs where both ends have it, over TCP otherwise; without RDMA, inputs of this host out of
+//! shared memory.
 //!
 //! The same conversation, handshake and membership as over TCP alone; what changes is how an input
 //! gets into its row, and an answer to its slot. Which way that is, is decided per connection, and said: see
@@ -17,8 +18,9 @@ use super::fabric::Fabric;
 use super::verbs_device::VerbsDevice;
 use crate::events::{EventView, Events};
 use crate::memory::landing::BatchBuffer;
-use crate::memory::slab::SlabSet;
-use crate::protocol::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
+use crate::memory::slab::{Backing, SlabSet};
+use crate::protocol::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, Role, TaskResult};
+use crate::same_host::SameHost;
 use crate::tcp::{TcpConfig, TcpTransport};
 use crate::tls::Credentials;
 use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
@@ -43,6 +45,8 @@ pub struct MixedTransport {
     /// The fabric, or why there is none. Dropped first: what it was given to send arrives before the
     /// sockets say that this side is gone.
     fabric: Result<Box<Fabric>, String>,
+    /// Where there is no fabric, and TCP alone was not asked for.
+    same_host: Option<SameHost>,
     tcp: TcpTransport,
     /// Passes since the sockets were last looked at.
     passes: u32,
@@ -76,8 +80,9 @@ impl MixedTransport {
                     TOLD.call_once(|| {
                         tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
                     });
+                    let same_host = same_host(identity.role, &transport);
                     let fabric = Err(error.to_string());
-                    return Ok(Self { tcp: transport, passes: 0, fabric });
+                    return Ok(Self { tcp: transport, passes: 0, fabric, same_host });
                 }
             },
         };
@@ -86,7 +91,7 @@ impl MixedTransport {
             static TOLD: Once = Once::new();
             TOLD.call_once(|| tracing::info!("transport: tcp, as configured"));
             let fabric = Err("it is set to transport = \"tcp\"".into());
-            return Ok(Self { tcp: transport, passes, fabric });
+            return Ok(Self { tcp: transport, passes, fabric, same_host: None });
         };
         tracing::info!(%choice, device = device.describe(), "this host has RDMA");
         transport.watch(device.queue.as_fd())?;
@@ -95,13 +100,51 @@ impl MixedTransport {
             transport.refuse_reads();
         }
         let fabric = Fabric::new(device, is_strict, tcp.credit_bytes, clock);
-        Ok(Self { tcp: transport, passes, fabric: Ok(Box::new(fabric)) })
+        let fabric = Ok(Box::new(fabric));
+        Ok(Self { tcp: transport, passes, fabric, same_host: None })
     }
 
     /// True if RDMA is in use on this side.
     pub fn has_rdma(&self) -> bool {
         self.fabric.is_ok()
     }
+}
+
+/// Looks at what TCP brought; false for what is not the owner's business, or not yet.
+fn on_event(
+    view: EventView<'_>,
+    fabric: &mut Result<Box<Fabric>, String>,
+    same_host: &mut Option<SameHost>,
+    tcp: &mut TcpTransport,
+) -> bool {
+    if let EventView::Message(_, Message::MemoryOffer(_)) = view {
+        tcp.received_own();
+    }
+    match (fabric, view) {
+        (Ok(fabric), view) => fabric.on_event(view, tcp),
+        (Err(reason), EventView::Message(conn, Message::FabricOffer(offer, _))) => {
+            tcp.received_own();
+            decline(tcp, conn, offer.epoch.get(), reason);
+            false
+        }
+        (Err(_), view) => match (same_host, view) {
+            (Some(same_host), view) => same_host.on_event(view, tcp),
+            (None, EventView::Message(_, Message::MemoryOffer(_))) => false,
+            (None, _) => true,
+        },
+    }
+}
+
+/// This side of shared memory; `None`, and a word, where the kernel has none.
+fn same_host(role: Role, tcp: &TcpTransport) -> Option<SameHost> {
+    let made = SameHost::new(role).and_then(|same_host| {
+        same_host.watched().map_or(Ok(()), |fd| tcp.watch(fd))?;
+        Ok(same_host)
+    });
+    made.inspect_err(|error| {
+        tracing::info!(%error, "inputs of this host come over TCP, because memory cannot be shared");
+    })
+    .ok()
 }
 
 /// Answers an offer where there is no fabric.
@@ -157,12 +200,18 @@ impl Transport for MixedTransport {
         if let Ok(fabric) = &mut self.fabric {
             fabric.take_reads(reads);
         }
+        if let Some(same_host) = &mut self.same_host {
+            same_host.take_reads(reads);
+        }
         if !reads.is_empty() {
             self.tcp.post_reads(reads);
         }
     }
 
     fn abort_read(&mut self, conn: ConnId, tag: u64) {
+        if self.same_host.as_mut().is_some_and(|same_host| same_host.abort(conn, tag)) {
+            return;
+        }
         match &mut self.fabric {
             Ok(fabric) if fabric.carries(conn) => fabric.abort(conn, tag),
             _ => self.tcp.abort_read(conn, tag),
@@ -184,13 +233,26 @@ impl Transport for MixedTransport {
             self.tcp.withdraw(&slabs);
             return Err(io::Error::other(error));
         }
+        if let Some(same_host) = &mut self.same_host {
+            same_host.expose(&slabs);
+        }
         Ok(())
+    }
+
+    fn backing(&self) -> Backing {
+        match &self.same_host {
+            Some(same_host) if same_host.shares() => Backing::Shared,
+            _ => Backing::Private,
+        }
     }
 
     fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
         self.tcp.withdraw(slabs);
         if let Ok(fabric) = &mut self.fabric {
             fabric.withdraw(slabs);
+        }
+        if let Some(same_host) = &mut self.same_host {
+            same_host.withdraw(slabs);
         }
     }
 
@@ -212,27 +274,30 @@ impl Transport for MixedTransport {
         if let Ok(fabric) = &mut self.fabric {
             fabric.trust(conn, &mut self.tcp);
         }
+        if let Some(same_host) = &mut self.same_host {
+            same_host.trust(conn);
+        }
     }
 
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
-        let Self { tcp, passes, fabric } = self;
-        let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading());
+        let Self { tcp, passes, fabric, same_host } = self;
+        let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading())
+            || same_host.as_ref().is_some_and(SameHost::is_reading);
+        if let Some(same_host) = same_host {
+            same_host.copy(tcp, events);
+        }
         *passes += 1;
         let in_full = !is_reading || *passes > PASSES_PER_LOOK;
+        let before_tcp = events.len();
         if in_full {
             *passes = 0;
             tcp.poll(now, events);
         }
-        events.sift(before, |view| match (&mut *fabric, view) {
-            (Ok(fabric), view) => fabric.on_event(view, tcp),
-            (Err(reason), EventView::Message(conn, Message::FabricOffer(offer, _))) => {
-                tcp.received_own();
-                decline(tcp, conn, offer.epoch.get(), reason);
-                false
-            }
-            (Err(_), _) => true,
-        });
+        events.sift(before_tcp, |view| on_event(view, fabric, same_host, tcp));
+        if let Some(same_host) = same_host {
+            same_host.poll(tcp, events);
+        }
         if let Ok(fabric) = fabric {
             fabric.poll(in_full, tcp, events);
         }
@@ -242,6 +307,9 @@ impl Transport for MixedTransport {
     fn flush(&mut self) {
         if let Ok(fabric) = &mut self.fabric {
             fabric.flush();
+        }
+        if let Some(same_host) = &mut self.same_host {
+            same_host.flush();
         }
         self.tcp.flush();
     }
@@ -262,6 +330,10 @@ impl Transport for MixedTransport {
         let timeout = match &mut self.fabric {
             Err(_) => timeout,
             Ok(fabric) => fabric.before_wait(timeout)?,
+        };
+        let timeout = match &self.same_host {
+            None => timeout,
+            Some(same_host) => same_host.before_wait(timeout)?,
         };
         self.tcp.prepare_wait(timeout)
     }
@@ -284,6 +356,9 @@ impl Transport for MixedTransport {
         let mut counters = self.tcp.counters();
         if let Ok(fabric) = &self.fabric {
             fabric.count(&mut counters);
+        }
+        if let Some(same_host) = &self.same_host {
+            same_host.count(&mut counters);
         }
         counters
     }

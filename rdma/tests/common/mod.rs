@@ -6,12 +6,13 @@ pub mod certs;
 pub mod raw;
 pub mod secure;
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use baton_rdma::wire::{self, Hello, Kind, Message, RefuseCode, Role, TaskResult};
 use baton_rdma::{
-    BatchBuffer, CloseReason, ConnId, Credentials, Event, Events, Identity, InprocNetwork,
+    Backing, BatchBuffer, CloseReason, ConnId, Credentials, Event, Events, Identity, InprocNetwork,
     InprocTransport, MixedError, MixedTransport, Peer, Read, ReadDone, SlabSet, SlabSpec,
     TcpConfig, TcpTransport, Transport, TransportChoice, VerbsConfig, VerbsError,
 };
@@ -22,6 +23,8 @@ use zerocopy::IntoBytes;
 
 /// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
 const ROUNDS: usize = 20_000;
+/// Rounds in which a backend maps what there is, on a host where bytes arrive when they are sent.
+const ROUNDS_TO_MAP: usize = 4;
 const PATIENCE: Nanos = Nanos::from_micros(500);
 
 /// A kind of transport under test.
@@ -74,6 +77,24 @@ impl Fabric for Inproc {
     type Transport = InprocTransport;
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> InprocTransport {
         self.0.endpoint_with(Identity { role, member }, cfg)
+    }
+}
+
+/// Shared memory, with TCP below. This thread's slabs can be shared from now on.
+pub struct SameHost;
+
+impl Default for SameHost {
+    fn default() -> Self {
+        share_slabs();
+        Self
+    }
+}
+
+impl Fabric for SameHost {
+    type Transport = MixedTransport;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> MixedTransport {
+        let none = VerbsConfig { device: Some("no-such-device".into()), ..verbs_config() };
+        mixed(role, member, cfg, TransportChoice::Auto, &none).unwrap()
     }
 }
 
@@ -257,11 +278,26 @@ pub fn open<T: Transport>(from: &mut Node<T>, to: &mut Node<T>) -> (ConnId, Conn
     });
     let accepted = to.opened().last().unwrap().0;
     to.transport.trust(accepted);
+    // What may be mapped is: an offer, a datagram.
+    for _ in 0..ROUNDS_TO_MAP {
+        to.poll();
+        from.poll();
+    }
     (conn, accepted)
 }
 
 pub const MODEL: ModelId = ModelId(0);
 pub const OUTPUT: u32 = 16;
+
+thread_local! {
+    /// Of the slabs that this thread's tests make.
+    static BACKING: Cell<Backing> = const { Cell::new(Backing::Private) };
+}
+
+/// From now on slabs of this thread's lie in memory that can be shared.
+pub fn share_slabs() {
+    BACKING.set(Backing::Shared);
+}
 
 /// A frontend's slab for one model.
 pub fn slabs(frontend: u16, slots: u32, input_bytes: u32) -> Arc<SlabSet> {
@@ -277,7 +313,7 @@ pub fn slabs_at(
     first_generation: u32,
 ) -> Arc<SlabSet> {
     let spec = SlabSpec { model: MODEL, slots, input_bytes, output_bytes: OUTPUT };
-    let set = SlabSet::new_at(first_slot, &[spec], first_generation).unwrap();
+    let set = SlabSet::new_at(first_slot, &[spec], first_generation, BACKING.get()).unwrap();
     set.set_frontend(FrontendId(frontend));
     set
 }

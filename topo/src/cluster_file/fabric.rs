@@ -14,7 +14,8 @@ pub enum TransportChoice {
     Rdma,
     /// TCP; no RDMA device is opened.
     Tcp,
-    /// Verbs with every peer that has it too, TCP with the others; the reason is logged.
+    /// Verbs with every peer that has it too; without a device, memory shared with peers of this host; TCP with the others. The reason
+    /// is logged.
     #[default]
     Auto,
 }

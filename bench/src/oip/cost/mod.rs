@@ -240,7 +240,7 @@ fn text(bench: &GatewayBench) -> String {
     let models: String = bench.bytes.iter().map(model).collect();
     let slots = 2 * bench.outstanding;
     format!(
-        "{HEADER}{ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n{models}[[backend]]\nname = \"{BACKEND}\"\n"
+        "{HEADER}{ONE_HOST}\n[frontend]\nslots_per_model = {slots}\n\n{models}[[backend]]\nname = \"{BACKEND}\"\n"
     )
 }
 

@@ -8,18 +8,23 @@
 //! These need no reservation and take no other's; where the kernel has none, the memory lies in
 //! normal pages. Only the first page is touched here, to see which it is: the owner's thread has
 //! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest.
+//!
+//! A shared region is a file in memory (`memfd_create(2)`), which other processes of this host may map to read it.
+//! Its seals keep it as long as it is and let no one else write it.
 #![expect(unsafe_code, reason = "raw memory whose exclusivity is decided at run time")]
 
 mod smaps;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
 
 /// What NICs and the kernel register and pin by.
@@ -44,6 +49,8 @@ enum Origin {
         start: NonNull<c_void>,
         bytes: usize,
     },
+    /// A mapping of all of a file in memory.
+    File(OwnedFd),
 }
 
 // SAFETY: a region is plain bytes with no affinity to a thread; it owns its allocation.
@@ -55,6 +62,29 @@ impl Region {
     /// Zeroed memory of at least `bytes` bytes; `None` if the machine does not give that much.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         if bytes < HUGE_PAGE { Self::from_heap(bytes) } else { Self::mapped(bytes) }
+    }
+
+    /// Zeroed memory of at least `bytes` bytes that other processes of this host may map, once they have
+    /// [`Region::file`], and can neither change nor cut short.
+    ///
+    /// # Errors
+    /// The machine does not give that much memory, or its kernel (before Linux 5.1) cannot seal it.
+    pub(crate) fn shared(bytes: usize) -> rustix::io::Result<Self> {
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(rustix::io::Errno::NOMEM)?;
+        is_to_be_had(bytes)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("baton-inputs", flags)?;
+        ftruncate(&file, bytes as u64)?;
+        let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at a place of the kernel's choice touches no existing memory.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, shared, &file, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        let (is_huge, origin) = (AtomicBool::new(false), Origin::File(file));
+        let region = Self { start, bytes, is_huge, origin };
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        // What is mapped above stays writable: the seal is on what is mapped from now on.
+        fcntl_add_seals(region.file().expect("it was made with one"), seals)?;
+        Ok(region)
     }
 
     fn from_heap(bytes: usize) -> Option<Self> {
@@ -100,6 +130,14 @@ impl Region {
         }
     }
 
+    /// The file that it is, if it is shared.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.origin {
+            Origin::File(file) => Some(file.as_fd()),
+            Origin::Heap(_) | Origin::Mapping { .. } => None,
+        }
+    }
+
     /// Where it begins.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
@@ -117,9 +155,10 @@ impl Region {
     }
 
     /// Looks in what pages the memory of `what` lies, and warns of others than huge ones. Small regions never lie
-    /// in those.
+    /// in those, nor need shared ones: no card reads them.
     pub(crate) fn survey<'a>(what: &str, regions: impl Iterator<Item = &'a Self>) {
-        let large: Vec<&Self> = regions.filter(|region| region.bytes >= HUGE_PAGE).collect();
+        let needs_huge = |region: &&Self| region.bytes >= HUGE_PAGE && region.file().is_none();
+        let large: Vec<&Self> = regions.filter(needs_huge).collect();
         if large.is_empty() {
             return;
         }
@@ -178,14 +217,28 @@ impl Region {
     }
 }
 
+/// Whether the kernel would give this process so much memory: of a file in memory it promises any length.
+fn is_to_be_had(bytes: usize) -> rustix::io::Result<()> {
+    let (access, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at a place of the kernel's choice touches no existing memory.
+    let mapping = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, private) }?;
+    // SAFETY: it was just mapped with this length, and no one knows it.
+    unsafe { munmap(mapping, bytes) }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
-        match self.origin {
+        match &self.origin {
             // SAFETY: allocated in `from_heap` with this very layout, and freed only here.
-            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), *layout) },
             Origin::Mapping { start, bytes } => {
                 // SAFETY: mapped in `mapped` with this very length, and unmapped only here.
-                let unmapped = unsafe { munmap(start.as_ptr(), bytes) };
+                let unmapped = unsafe { munmap(start.as_ptr(), *bytes) };
+                debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+            }
+            Origin::File(_) => {
+                // SAFETY: mapped in `shared` with this very length, and unmapped only here.
+                let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert!(unmapped.is_ok(), "{unmapped:?}");
             }
         }
@@ -230,6 +283,24 @@ mod tests {
         assert!(Region::new(usize::MAX).is_none());
         assert!(Region::new(usize::MAX - 3 * HUGE_PAGE).is_none());
         assert!(Region::new(1 << 60).is_none());
+        for bytes in [1 << 46, 1 << 60, usize::MAX] {
+            assert!(Region::shared(bytes).is_err(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_shared_region_is_zeroed_and_no_shorter_than_asked_for() {
+        for asked in [0, 1, PAGE, PAGE + 1, HUGE_PAGE + 5] {
+            let region = Region::shared(asked).unwrap();
+            assert!(region.bytes() >= asked && region.bytes() - asked <= PAGE, "{asked}");
+            let file = region.file().unwrap();
+            assert_eq!(rustix::fs::fstat(file).unwrap().st_size as usize, region.bytes());
+            // SAFETY: no other code knows the region.
+            let bytes = unsafe { region.slice_mut(0, region.bytes()) };
+            assert!(bytes.iter().all(|byte| *byte == 0), "{asked}");
+            bytes.fill(0xa5);
+        }
+        assert!(Region::new(PAGE).unwrap().file().is_none());
     }
 
     #[test]

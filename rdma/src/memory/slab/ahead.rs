@@ -103,7 +103,7 @@ impl SlabSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ReadRefusal, SlabSpec};
+    use crate::{Backing, ReadRefusal, SlabSpec};
     use baton_types::ModelId;
     use std::sync::Arc;
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_slot_that_rests_is_free_again_when_its_rest_ends() {
         let spec = SlabSpec { model: MODEL, slots: 2, input_bytes: 8, output_bytes: 8 };
-        let set = SlabSet::new_at(40, &[spec], 0).unwrap();
+        let set = SlabSet::new_at(40, &[spec], 0, Backing::Private).unwrap();
         set.rest();
         let tasks = [(); 2].map(|()| set.acquire(MODEL).unwrap().submit());
         for task in tasks {

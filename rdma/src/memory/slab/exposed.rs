@@ -74,12 +74,12 @@ impl Exposed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SlabSpec;
+    use crate::{Backing, SlabSpec};
     use baton_types::ModelId;
 
     fn set(first_slot: u32, slots: u32) -> Arc<SlabSet> {
         let spec = SlabSpec { model: ModelId(0), slots, input_bytes: 8, output_bytes: 8 };
-        SlabSet::new_at(first_slot, &[spec], 0).unwrap()
+        SlabSet::new_at(first_slot, &[spec], 0, Backing::Private).unwrap()
     }
 
     #[test]

@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "turns slot states into references to slot memory")]
 
 mod ahead;
+mod backing;
 mod error;
 mod exposed;
 mod guards;
@@ -26,6 +27,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::memory::region::Region;
 use crate::protocol::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
 pub use ahead::InputAhead;
+pub use backing::Backing;
 pub use error::{ReadRefusal, SlabError};
 pub(crate) use exposed::Exposed;
 use guards::Place;
@@ -103,7 +105,7 @@ impl SlabSet {
     /// # Errors
     /// Too many slots, a size of 0 or above the protocol's bound, a model twice, no memory.
     pub fn new(specs: &[SlabSpec], first_generation: u32) -> Result<Arc<Self>, SlabError> {
-        let set = Self::new_at(0, specs, first_generation)?;
+        let set = Self::new_at(0, specs, first_generation, Backing::Private)?;
         Self::survey([&set]);
         Ok(set)
     }
@@ -118,6 +120,7 @@ impl SlabSet {
         first_slot: u32,
         specs: &[SlabSpec],
         first_generation: u32,
+        backing: Backing,
     ) -> Result<Arc<Self>, SlabError> {
         let total: u64 = specs.iter().map(|spec| u64::from(spec.slots)).sum();
         let end = u64::from(first_slot) + total;
@@ -144,7 +147,7 @@ impl SlabSet {
             on_free: OnceLock::new(),
         };
         for spec in specs {
-            set.add(*spec, first_generation)?;
+            set.add(*spec, first_generation, backing)?;
         }
         Ok(Arc::new(set))
     }
@@ -326,7 +329,12 @@ impl SlabSet {
         self.slots.iter().map(|slot| slot.state.leases()).sum()
     }
 
-    fn add(&mut self, spec: SlabSpec, first_generation: u32) -> Result<(), SlabError> {
+    fn add(
+        &mut self,
+        spec: SlabSpec,
+        first_generation: u32,
+        backing: Backing,
+    ) -> Result<(), SlabError> {
         let sizes = [spec.input_bytes as usize + TRAILER_LEN, spec.output_bytes as usize];
         let empty = spec.slots == 0 || spec.input_bytes == 0 || spec.output_bytes == 0;
         if empty || sizes.into_iter().any(|size| size > PAYLOAD_MAX) {
@@ -334,11 +342,13 @@ impl SlabSet {
         }
         let slab = self.slabs.len() as u32;
         let [stride, output_stride] = sizes.map(|size| size.next_multiple_of(CACHE_LINE));
-        let region = |stride: usize| {
+        let region = |stride: usize, backing: Backing| {
             let bytes = stride.checked_mul(spec.slots as usize);
-            bytes.and_then(Region::new).ok_or(SlabError::NoMemory(spec.model))
+            let region = bytes.and_then(|bytes| backing.region(bytes));
+            region.ok_or(SlabError::NoMemory(spec.model))
         };
-        let (inputs, outputs) = (Arc::new(region(stride)?), region(output_stride)?);
+        let inputs = Arc::new(region(stride, backing)?);
+        let outputs = region(output_stride, Backing::Private)?;
         let first = self.slots.len() as u32;
         let (free_in, free_out) = crossbeam_channel::bounded(spec.slots as usize);
         for slot in first..first + spec.slots {

@@ -1,10 +1,11 @@
-//! The messages themselves; those between two RDMA fabrics are in `fabric.rs`.
+//! The messages themselves; those about ways without TCP are in `fabric.rs` and `same_host.rs`.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::fabric::*;
 use super::layout::{messages, wire_struct};
+use super::same_host::MemoryOffer;
 use super::tail::{self, ActionTask};
 use super::{Body, DecodeError, WireAddr, WireFetch};
 
@@ -395,7 +396,7 @@ messages! {
         /// The GPU slot that executed it.
         gpu: U32,
     }
-    // --- between two RDMA fabrics -----------------------------------------------------------
+    // --- how inputs and messages get across without TCP -----------------------------------------------------------
     elsewhere
     70 FabricOffer [text: str],
     71 FabricAnswer [text: str],
@@ -403,4 +404,5 @@ messages! {
     73 ControlOffer [text: str],
     74 ControlAnswer [text: str],
     75 ControlStart [],
+    76 MemoryOffer [],
 }

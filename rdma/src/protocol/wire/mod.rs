@@ -12,6 +12,7 @@ mod cold;
 mod fabric;
 mod layout;
 mod messages;
+mod same_host;
 mod tail;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -25,6 +26,7 @@ pub use codes::*;
 pub use fabric::*;
 use layout::wire_struct;
 pub use messages::*;
+pub use same_host::*;
 pub use tail::ActionTask;
 
 /// First four bytes of every [`Hello`].
@@ -32,9 +34,11 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 2;
+pub const VERSION_MAX: u16 = 3;
 /// The first version in which actions and answers say which tasks were cold.
 pub const COLD_SINCE: u16 = 2;
+/// The first version in which backends offer to read the memory of frontends on their host.
+pub const SAME_HOST_SINCE: u16 = 3;
 /// How often a member pings that has not said otherwise ([`Pace`]).
 pub const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The least often that a member may ping.

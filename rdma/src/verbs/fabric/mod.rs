@@ -213,6 +213,8 @@ impl Fabric {
                 self.on_control_start(conn, tcp);
                 false
             }
+            // From a backend without RDMA: a frontend with it has its memory registered, and not shared.
+            EventView::Message(_, Message::MemoryOffer(_)) => false,
             EventView::Message(..) => true,
             EventView::Closed(conn, reason) => self.on_closed(conn, reason),
         }

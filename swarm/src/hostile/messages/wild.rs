@@ -4,9 +4,9 @@ use baton_rdma::frame::encode;
 use baton_rdma::wire::{
     Action, ActionTask, Body, Cancel, CatalogChange, CatalogChanged, CatalogEnd, ControlAnswer,
     ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
-    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, Load, LoadDone, ModelDesc, ModelDown,
-    ModelFailed, ModelTable, Pace, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready,
-    ReadyAck, Refuse, SlabKnown, SlotMemory, StatusAsk, StatusPart, SubclusterDesc, Submit,
+    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, Load, LoadDone, MemoryOffer, ModelDesc,
+    ModelDown, ModelFailed, ModelTable, Pace, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply,
+    Ready, ReadyAck, Refuse, SlabKnown, SlotMemory, StatusAsk, StatusPart, SubclusterDesc, Submit,
     TaskEnd, TaskResult, TensorDesc, ThreadDesc, VariantDesc,
 };
 use rand::RngExt;
@@ -84,22 +84,13 @@ impl Messages<'_> {
         1
     }
 
-    fn of_heartbeat_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
-        match kind {
-            Kind::Pace => self.put(out, |w| Pace { every_ns: w.n64().into() }),
-            _ => drop(self.ping(out)),
-        }
-    }
-
     fn of_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
         match kind {
             Kind::Hello => self.put(out, |w| w.hello()),
             Kind::Welcome => drop(self.welcome(out)),
             Kind::Refuse => self.put(out, |w| Refuse { code: w.n16().into() }),
             Kind::ThreadDesc => self.put(out, Self::thread_desc),
-            Kind::ModelDesc => self.put(out, Self::model_desc),
-            Kind::TensorDesc => self.put(out, Self::tensor_desc),
-            Kind::VariantDesc => self.put(out, Self::variant_desc),
+            Kind::ModelDesc | Kind::TensorDesc | Kind::VariantDesc => self.of_desc_kind(kind, out),
             Kind::CatalogEnd => self.put(out, |w| CatalogEnd { scheduler_epoch: w.n64().into() }),
             Kind::JoinFrontend
             | Kind::SlabDesc
@@ -124,7 +115,8 @@ impl Messages<'_> {
             | Kind::StatusAsk
             | Kind::StatusPart => self.of_catalogue_kind(kind, out),
             Kind::Load | Kind::LoadDone => self.of_load_kind(kind, out),
-            Kind::Ping | Kind::Pace => self.of_heartbeat_kind(kind, out),
+            Kind::Ping => drop(self.ping(out)),
+            Kind::Pace => self.put(out, |w| Pace { every_ns: w.n64().into() }),
             Kind::Submit
             | Kind::Cancel
             | Kind::TaskEnd
@@ -138,7 +130,16 @@ impl Messages<'_> {
             | Kind::FabricSlab
             | Kind::ControlOffer
             | Kind::ControlAnswer
-            | Kind::ControlStart => self.of_fabric_kind(kind, out),
+            | Kind::ControlStart
+            | Kind::MemoryOffer => self.of_fabric_kind(kind, out),
+        }
+    }
+
+    fn of_desc_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::ModelDesc => self.put(out, Self::model_desc),
+            Kind::TensorDesc => self.put(out, Self::tensor_desc),
+            _ => self.put(out, Self::variant_desc),
         }
     }
 
@@ -347,6 +348,9 @@ impl Messages<'_> {
                 reserved: [0; 3],
             }),
             Kind::ControlStart => self.put(out, |_| ControlStart {}),
+            Kind::MemoryOffer => {
+                self.put(out, |w| MemoryOffer { cookie: w.n64().into(), socket: w.rng.random() });
+            }
             other => unreachable!("{other:?} is written elsewhere"),
         }
     }
