@@ -207,3 +207,36 @@ fn a_goodput_search_over_a_closed_loop_is_refused() {
     let error = baton_sim::goodput(&scenario, "baton".parse().unwrap(), 1).unwrap_err().to_string();
     assert!(error.contains("closed loop") && error.contains("baton sim run"), "{error}");
 }
+
+/// 300 models of which four GPUs hold 80, and for five seconds a crowd at two others, half as much again as the GPUs execute.
+fn flash_crowd(head: &str) -> Scenario {
+    let model = MODEL.replace("7.37, 8.25, 9.13", "7.37, 8.25, 9.13, 9.95, 10.77, 11.58, 12.4");
+    let calm = format!("copies = 300\nweight = 1200\n{}", model.replace("'m'", "'crowd'"));
+    let crowd = "copies = 2\nweight = 3000\n\
+                 load = { shape = 'steps', points = [[0, 0.01], [8, 1], [13, 0.01]] }";
+    let head = format!(
+        "gpus = 4\nduration_s = 10\nwarmup_s = 5\npages = 140\nnetwork = {{ ctrl_us = 300 }}\n{head}"
+    );
+    Scenario::parse(&format!("{head}\n{model}\n{calm}\n{crowd}")).unwrap()
+}
+
+#[test]
+fn a_crowd_finds_copies_while_the_loaders_are_full() {
+    for head in ["", "slow_link = { gpu = 0, factor = 3.0 }"] {
+        let scenario = flash_crowd(head);
+        let of = |policy| at(&scenario, policy, 4_200.0).satisfied;
+        let (baton, clockwork) = (of("baton"), of("clockwork"));
+        assert!(baton > clockwork - 0.01, "{head} {baton} {clockwork}");
+    }
+}
+
+/// Tasks wait for every model, at any time, and a slot holds two of nine: they take turns.
+#[test]
+fn models_that_tasks_always_wait_for_take_turns() {
+    let head = "gpus = 4\nduration_s = 10\nwarmup_s = 5\npages = 15\nnetwork = { ctrl_us = 300 }";
+    let slo = MODEL.replace("slo_ms = 100.0", "slo_ms = 240.0");
+    let scenario = Scenario::parse(&format!("{head}\n{slo}\ncopies = 36")).unwrap();
+    let of = |policy| at(&scenario, policy, 3_000.0).satisfied;
+    let (baton, clockwork) = (of("baton"), of("clockwork"));
+    assert!(baton > 0.99 && baton > clockwork, "{baton} {clockwork}");
+}

@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use super::losing::{Recent, part_of};
 use super::worth::Worth;
 use super::{LoadReason, LoadSink, LoadState, Rule};
 use crate::candidate::{Candidate, Gpu, GpuUpdate};
@@ -20,7 +21,7 @@ use baton_types::{GpuId, ModelId, Nanos};
 /// Jobs that are looked at, those with the earliest latest start.
 const LOOKED_AT: usize = 256;
 /// Loaders that are compared for a LOAD.
-const PROBED: usize = 64;
+pub(super) const PROBED: usize = 64;
 /// Backlogs that differ by less count as the same.
 const BACKLOG_STEP: Nanos = Nanos::from_millis(4);
 /// How often slots are compared for a copy.
@@ -28,13 +29,14 @@ const TICK: Nanos = Nanos::from_millis(100);
 /// A slot's use is a mean over about this many ticks.
 const TICKS: u64 = 8;
 /// In 1/1024: above this a slot is busy, and one that is this much less so can take a copy.
-const BUSY: u64 = 819;
+pub(super) const BUSY: u64 = 819;
 const LESS: u64 = 26;
 
 /// A model loses tasks if more than half a per cent of them are bad, in 1/65536.
 const LOSING: u32 = 328;
-/// Copies of such models at each comparison.
-const COPIES_AT_A_TIME: u32 = 4;
+
+/// What execution times are counted in: sums over minutes fit.
+pub(super) const WORK_UNIT: Nanos = Nanos(1 << 16);
 
 /// A cold model, as a job for a loader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,19 +53,23 @@ struct Job {
 struct Wanted {
     start_by: Nanos,
     tasks: u32,
+    /// Of the tasks of the last seconds those given up, in 1/65536.
+    bad_rate: u32,
 }
 
 /// What a slot executes.
 #[derive(Clone, Copy, Default, Debug)]
-struct Work {
+pub(super) struct Work {
     /// When it has executed what was planned.
     until: Nanos,
     /// Since the last tick: time of what was planned, and what that would take in efficient batches.
     planned: Nanos,
     efficient: Nanos,
     /// Both as parts of the time, in 1/1024.
-    used: u64,
+    pub(super) used: u64,
     loaded: u64,
+    /// The same of what was planned, over a short while.
+    pub(super) recent: Recent,
 }
 
 /// See the module documentation.
@@ -74,12 +80,14 @@ pub(super) struct Pool {
     cold: IndexedHeap<Nanos>,
     /// Cold models whose tasks could not wait for a LOAD, those with the most demand first.
     missed: IndexedHeap<Reverse<u64>>,
-    /// Models that lose tasks although slots hold them, those with the most demand first.
-    losing: IndexedHeap<Reverse<u64>>,
-    slots: Box<[Work]>,
-    /// Execution time that each model takes.
-    work: Worth,
+    /// Models that lose tasks, those that lose most first.
+    pub(super) losing: IndexedHeap<Reverse<u64>>,
+    pub(super) slots: Box<[Work]>,
+    /// Execution time that each model takes, in [`WORK_UNIT`].
+    pub(super) work: Worth,
     next_tick: Nanos,
+    /// When [`Recent`] was looked at last.
+    pub(super) looked_at: Nanos,
     jobs: Vec<Job>,
     /// Of the jobs that are kept, the one that serves the fewest tasks for its length is on top.
     kept: BinaryHeap<Reverse<(u64, u32)>>,
@@ -97,6 +105,7 @@ impl Pool {
             slots: vec![Work::default(); gpus].into_boxed_slice(),
             work: Worth::new(models),
             next_tick: TICK,
+            looked_at: Nanos::ZERO,
             jobs: Vec::with_capacity(2 * LOOKED_AT),
             kept: BinaryHeap::with_capacity(2 * LOOKED_AT),
             is_left_out: Vec::with_capacity(2 * LOOKED_AT),
@@ -111,6 +120,26 @@ impl Pool {
         self.missed.remove(model.0);
         self.losing.remove(model.0);
         self.work.forget(model);
+    }
+
+    /// Tasks that wait for the model, as many as go into one batch.
+    pub(super) fn waiting(&self, model: ModelId) -> u32 {
+        self.wanted[model.0 as usize].tasks
+    }
+
+    /// Of the model's tasks those given up, in 1/65536.
+    pub(super) fn bad_rate(&self, model: ModelId) -> u32 {
+        self.wanted[model.0 as usize].bad_rate
+    }
+
+    /// When the LOAD of a cold model must begin, if tasks wait for it.
+    pub(super) fn latest_load(&self, model: ModelId) -> Option<Nanos> {
+        self.cold.key(model.0)
+    }
+
+    /// Whether tasks wait for models that no slot holds.
+    pub(super) fn has_cold(&self) -> bool {
+        !self.cold.is_empty()
     }
 
     /// The first of the jobs that are worth doing.
@@ -188,14 +217,15 @@ impl LoadState {
         let Rule::Baton(pool) = &mut self.rule else { return };
         match candidate {
             Some(candidate) if candidate.bad_rate > LOSING => {
-                pool.losing.set(model.0, Reverse(worth));
+                pool.losing.set(model.0, Reverse(part_of(worth, candidate.bad_rate)));
             }
             Some(_) => drop(pool.losing.remove(model.0)),
             None => {}
         }
         pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
-            let Candidate { invalid_after, latency, delay, batch, .. } = candidate;
-            Wanted { start_by: invalid_after + latency - alone - delay.times(2), tasks: batch }
+            let Candidate { invalid_after, latency, delay, batch: tasks, bad_rate, .. } = candidate;
+            let start_by = invalid_after + latency - alone - delay.times(2);
+            Wanted { start_by, tasks, bad_rate }
         });
         self.note_pool(model);
     }
@@ -207,9 +237,9 @@ impl LoadState {
             let slot = &mut pool.slots[gpu.id.0 as usize];
             slot.until = slot.until.max(start + latency);
             slot.planned = slot.planned + latency;
+            slot.recent.planned = slot.recent.planned + latency;
             slot.efficient = slot.efficient + work;
-            // In 65 µs: sums over minutes fit.
-            pool.work.add(now, model, (work.0 >> 16) as u32);
+            pool.work.add(now, model, (work.0 / WORK_UNIT.0) as u32);
         }
     }
 
@@ -218,7 +248,7 @@ impl LoadState {
         let is_cold = self.memory.places(model).next().is_none();
         let load = self.load_time(model);
         let Rule::Baton(pool) = &mut self.rule else { return };
-        let Wanted { start_by, tasks } = pool.wanted[model.0 as usize];
+        let Wanted { start_by, tasks, .. } = pool.wanted[model.0 as usize];
         if is_cold && tasks > 0 {
             pool.cold.set(model.0, start_by - load);
             self.is_changed = true;
@@ -243,6 +273,7 @@ impl LoadState {
 
     /// Loads what is on time, as far as there are loaders; with none of that waiting, copies of hot models.
     pub(super) fn load_on_time(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        self.load_losing(now, out);
         while self.open.len() > 0
             && let Some(model) = self.next_job(now)
             && self.load_on_the_best(now, model, LoadReason::Waiting, out)
@@ -251,7 +282,7 @@ impl LoadState {
         let Rule::Baton(pool) = &mut self.rule else { return };
         if pool.next_tick <= now {
             pool.tick(now);
-            if pool.cold.is_empty() {
+            if !pool.has_cold() {
                 self.copy_hot(now, out);
                 self.copy_losing(now, out);
             }
@@ -263,7 +294,7 @@ impl LoadState {
     fn load_missed(&mut self, now: Nanos, out: &mut impl LoadSink) {
         while self.open.len() > 0 {
             let Rule::Baton(pool) = &mut self.rule else { return };
-            if !pool.cold.is_empty() {
+            if pool.has_cold() {
                 return;
             }
             let Some((_, model)) = pool.missed.pop_up_to(Reverse(0)) else { return };
@@ -275,7 +306,7 @@ impl LoadState {
         let loaders = (0..self.memory.slots()).filter(|&slot| self.memory.gpu(slot).is_some());
         let loaders = loaders.count().max(1) as u64;
         let Rule::Baton(pool) = &mut self.rule else { return None };
-        if pool.cold.is_empty() {
+        if !pool.has_cold() {
             return None;
         }
         let (models, times) = (&self.models, &self.times);
@@ -316,30 +347,7 @@ impl LoadState {
         is_loading
     }
 
-    /// A model that loses tasks may lack a slot at the moments that matter: it gets another one that has time.
-    fn copy_losing(&mut self, now: Nanos, out: &mut impl LoadSink) {
-        for _ in 0..COPIES_AT_A_TIME {
-            let Rule::Baton(pool) = &mut self.rule else { return };
-            let Some((_, model)) = pool.losing.pop_up_to(Reverse(0)) else { return };
-            let model = ModelId(model);
-            let lacks = |slot: &u32| {
-                let gpu = self.memory.gpu(*slot as usize);
-                gpu.is_some_and(|gpu| self.memory.place(model, gpu).is_none())
-            };
-            let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
-            let work = |slot: &u32| (pool.slots[*slot as usize].used, *slot);
-            let to = slots.take(PROBED).filter(lacks).min_by_key(work);
-            let to = to.filter(|slot| work(slot).0 < BUSY);
-            let to = to.and_then(|slot| self.memory.gpu(slot as usize));
-            if let Some(gpu) = to.filter(|&gpu| self.is_worth_its_victims(model, gpu))
-                && self.load_for(LoadReason::Losing, now, (model, gpu), out)
-            {
-                self.counters.copied += 1;
-            }
-        }
-    }
-
-    fn is_worth_its_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
+    pub(super) fn is_worth_its_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
         if !self.choose_victims(model, gpu) {
             return false;
         }
@@ -359,7 +367,7 @@ impl LoadState {
         let on_busiest = memory.on_slot(GpuId(busiest as u32));
         let movable = on_busiest
             .filter(|&(model, place)| place.is_resident && memory.place(model, to).is_none());
-        let work = |model: ModelId| pool.work.of(model) / u64::from(memory.copies(model).max(1));
+        let work = |model: ModelId| pool.work.sum(model) / u64::from(memory.copies(model).max(1));
         let hottest = movable.map(|(model, _)| model).max_by_key(|&model| (work(model), model));
         if let Some(model) = hottest.filter(|&model| work(model) > 0)
             && self.load_for(LoadReason::Busy, now, (model, to), out)

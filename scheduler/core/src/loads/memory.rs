@@ -15,6 +15,8 @@ pub(super) struct Place {
     pub(super) is_resident: bool,
     /// Batches of the model that the slot has, or was granted for.
     pub(super) batches: u32,
+    /// A batch of it has ended there.
+    pub(super) has_served: bool,
     /// When the LOAD was planned or a batch was executed last.
     pub(super) used: Nanos,
     /// Where it stands among the slot's models.
@@ -130,6 +132,7 @@ impl Memory {
             gpu,
             is_resident: false,
             batches: 0,
+            has_served: false,
             used: now,
             rank: slot.places.len() as u32,
         };

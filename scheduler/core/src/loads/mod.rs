@@ -8,6 +8,7 @@ mod baton;
 mod clockwork;
 mod links;
 mod load_time;
+mod losing;
 mod memory;
 mod message;
 mod victims;
@@ -176,6 +177,7 @@ impl LoadState {
         if let Some(place) = self.memory.place_mut(model, gpu) {
             debug_assert!(place.batches > 0, "a batch was granted");
             place.batches = place.batches.saturating_sub(1);
+            place.has_served = true;
             place.used = now;
             self.is_changed = true;
         }

@@ -4,12 +4,12 @@ use super::{LoadState, Rule};
 use crate::candidate::Gpu;
 use baton_types::{ModelId, Nanos};
 
-/// Those that rank lowest leave first.
+/// Those that rank lowest leave first: last, those that leave tasks behind.
 pub(super) type Rank = (bool, u64, Nanos);
 
 impl LoadState {
     /// Gathers the victims of a LOAD; false if there are not enough. One with batches stays. With demand per copy as the
-    /// measure also the only copy stays that tasks wait for.
+    /// measure only copies that tasks wait for leave last, and only for more tasks than they leave behind.
     pub(super) fn choose_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
         self.victims.clear();
         if self.memory.has_room(model, gpu.id, 0, 0) {
@@ -18,7 +18,15 @@ impl LoadState {
         self.gather_leaving(gpu);
         self.leaving.sort_unstable();
         let mut pages = 0;
-        for &(_, victim) in &self.leaving {
+        let mut may_leave_behind = match &self.rule {
+            Rule::Commanded | Rule::Clockwork(_) => u64::MAX,
+            Rule::Baton(pool) => u64::from(pool.waiting(model)).saturating_sub(1),
+        };
+        for &((is_wanted, tasks, _), victim) in &self.leaving {
+            if is_wanted {
+                let Some(left) = may_leave_behind.checked_sub(tasks) else { return false };
+                may_leave_behind = left;
+            }
             self.victims.push(victim);
             pages += self.memory.pages_of(victim);
             if self.memory.has_room(model, gpu.id, pages, self.victims.len()) {
@@ -40,11 +48,14 @@ impl LoadState {
                 Rule::Commanded | Rule::Clockwork(_) => {
                     leaving.push(((is_wanted, 0, place.used), model));
                 }
-                Rule::Baton(_) => {
+                Rule::Baton(pool) => {
                     let copies = memory.copies(model);
+                    let share = worth.of(model) / u64::from(copies);
                     if copies > 1 || !is_wanted {
-                        let share = worth.of(model) / u64::from(copies);
                         leaving.push(((false, share, place.used), model));
+                    } else if place.has_served {
+                        let tasks = pool.waiting(model);
+                        leaving.push(((true, tasks.into(), place.used), model));
                     }
                 }
             }

@@ -1,0 +1,231 @@
+//! Under pressure a LOAD is weighed: what it saves against what leaves for it, before tasks that wait or behind them.
+
+use baton_core::{
+    Candidate, Gpu, GpuId, GpuUpdate, Load, LoadDone, LoadLimits, LoadOutcome, LoadReason,
+    LoadRule, LoadSink, LoadState, ModelId, Nanos, Readiness, Weights,
+};
+
+const MS: Nanos = Nanos::from_millis(1);
+const LOAD: Nanos = Nanos::from_millis(5);
+/// Of 65536: a quarter of the tasks is lost.
+const QUARTER: u32 = 1 << 14;
+
+/// LOADs that were planned: slot, model, victims, reason.
+#[derive(Default)]
+struct Planned(Vec<(u32, u32, Vec<u32>, LoadReason)>);
+
+impl LoadSink for Planned {
+    fn load(&mut self, load: &Load<'_>) {
+        let victims = load.victims.iter().map(|model| model.0).collect();
+        self.0.push((load.gpu.id.0, load.model.0, victims, load.reason));
+    }
+    fn readiness(&mut self, _: ModelId, _: Readiness) {}
+}
+
+struct Stage {
+    loads: LoadState,
+    planned: Planned,
+    now: Nanos,
+}
+
+fn gpu(slot: u32) -> Gpu {
+    Gpu { id: GpuId(slot), life: 0 }
+}
+
+impl Stage {
+    /// Slots with these pages; each of eight models takes one.
+    fn new(pages: &[u32]) -> Self {
+        let (gpus, rule) = (pages.len() as u32, LoadRule::Baton);
+        let limits = LoadLimits { gpus, copies: gpus, residents: 8, rule, outstanding: MS };
+        let weights = [Weights { pages: 1, load: LOAD, is_guess: false, alone: MS }; 8];
+        let mut loads = LoadState::new(limits, &weights);
+        (0..)
+            .zip(pages)
+            .for_each(|(slot, &pages)| loads.on_gpu_join(Nanos::ZERO, gpu(slot), pages));
+        Self { loads, planned: Planned::default(), now: MS }
+    }
+
+    fn place(&mut self, model: u32, slot: u32) {
+        assert!(self.loads.place(self.now, ModelId(model), gpu(slot), &mut self.planned));
+    }
+
+    fn come(&mut self, model: u32, tasks: u32) {
+        self.loads.on_tasks(self.now, ModelId(model), tasks);
+    }
+
+    /// A batch waits, and its execution must begin within the time.
+    fn wait_for(&mut self, model: u32, batch: u32, within: Nanos, bad_rate: u32) {
+        let at = self.now + within;
+        let candidate = Candidate {
+            batch,
+            exec_at: Nanos::ZERO,
+            invalid_after: at,
+            urgency: at,
+            bad_rate,
+            delay: Nanos::ZERO,
+            latest: at,
+            latency: MS,
+            slack: Nanos::ZERO,
+            dispersion: 16,
+            excess: Candidate::NOT_EARLY,
+            run: 0,
+        };
+        self.loads.on_candidate(ModelId(model), Some(candidate));
+    }
+
+    fn content(&mut self, model: u32) {
+        self.loads.on_candidate(ModelId(model), None);
+    }
+
+    /// A batch of the model that takes so long.
+    fn execute(&mut self, model: u32, slot: u32, latency: Nanos) {
+        let (model, gpu, start) = (ModelId(model), gpu(slot), self.now);
+        self.loads.on_granted(self.now, model, gpu);
+        let update = GpuUpdate::Planned { gpu, start, latency, work: latency, fetched_at: None };
+        self.loads.on_planned(self.now, model, update);
+        self.loads.on_ended(self.now, model, gpu);
+    }
+
+    fn loaded(&mut self, model: u32, slot: u32) {
+        let outcome = LoadOutcome::Loaded { took: LOAD };
+        let done = LoadDone { model: ModelId(model), gpu: gpu(slot), outcome };
+        assert!(self.loads.on_load_done(self.now, done, &mut self.planned));
+    }
+
+    /// What is planned now.
+    fn plan(&mut self) -> Vec<(u32, u32, Vec<u32>, LoadReason)> {
+        self.loads.on_timer(self.now, &mut self.planned);
+        std::mem::take(&mut self.planned.0)
+    }
+}
+
+#[test]
+fn the_only_copy_that_has_executed_a_batch_goes_for_more_tasks_than_it_leaves_behind() {
+    for (has_executed, waiting, coming) in [(false, 2, 9), (true, 3, 3), (true, 2, 3)] {
+        let mut stage = Stage::new(&[1]);
+        stage.place(0, 0);
+        if has_executed {
+            stage.execute(0, 0, MS);
+        }
+        stage.wait_for(0, waiting, MS.times(50), 0);
+        stage.wait_for(1, coming, MS.times(50), 0);
+        let goes = has_executed && coming > waiting;
+        let expected = if goes { vec![(0, 1, vec![0], LoadReason::Waiting)] } else { vec![] };
+        assert_eq!(stage.plan(), expected, "{has_executed} {waiting} {coming}");
+    }
+}
+
+#[test]
+fn a_copy_with_a_batch_stays_however_many_wait_for_another() {
+    let mut stage = Stage::new(&[1]);
+    stage.place(0, 0);
+    stage.execute(0, 0, MS);
+    stage.loads.on_granted(stage.now, ModelId(0), gpu(0));
+    stage.wait_for(1, 16, MS.times(50), 0);
+    assert_eq!(stage.plan(), []);
+}
+
+/// All that leaves for one model counts together.
+#[test]
+fn several_only_copies_go_for_more_tasks_than_all_of_them_leave_behind() {
+    for (coming, expected) in [(4, vec![]), (5, vec![(0, 7, vec![0, 1], LoadReason::Waiting)])] {
+        let mut stage = Stage::new(&[2]);
+        let large = Weights { pages: 2, load: LOAD, is_guess: false, alone: MS };
+        stage.loads.serve(ModelId(7), large, &mut Planned::default());
+        for model in [0, 1] {
+            stage.place(model, 0);
+            stage.execute(model, 0, MS);
+            stage.wait_for(model, 2, MS.times(50), 0);
+        }
+        stage.wait_for(7, coming, MS.times(50), 0);
+        assert_eq!(stage.plan(), expected, "{coming}");
+    }
+}
+
+/// Slot 0 has the hot model 0 and executes this much of the time; slot 1 has model 1. A crowd of 4,000 tasks has come for
+/// model 0, and one task waits for the cold model 2.
+fn crowd(
+    used_of_ten: u64,
+    bad_rate: u32,
+    of_the_other: u32,
+) -> Vec<(u32, u32, Vec<u32>, LoadReason)> {
+    let mut stage = Stage::new(&[1, 1]);
+    stage.place(0, 0);
+    stage.place(1, 1);
+    for _ in 0..40 {
+        stage.come(0, 100);
+        stage.come(1, of_the_other);
+        stage.execute(0, 0, MS.times(used_of_ten));
+        stage.now = stage.now + MS.times(10);
+        assert_eq!(stage.plan(), []);
+    }
+    stage.execute(0, 0, MS.times(used_of_ten));
+    stage.now = stage.now + MS.times(10);
+    stage.wait_for(0, 4, MS.times(50), bad_rate);
+    stage.wait_for(2, 1, MS.times(9), 0);
+    stage.plan()
+}
+
+#[test]
+fn a_crowd_gets_a_copy_before_a_cold_model_is_loaded() {
+    let copy = (1, 0, vec![1], LoadReason::Losing);
+    assert_eq!(crowd(10, QUARTER, 1).first(), Some(&copy));
+    let first = |planned: Vec<(u32, u32, Vec<u32>, LoadReason)>| planned.first().map(|p| p.1);
+    assert_eq!(first(crowd(10, 0, 1)), Some(2), "it loses nothing");
+    assert_eq!(first(crowd(7, QUARTER, 1)), Some(2), "its slot has time");
+    assert_eq!(first(crowd(10, 400, 60)), Some(2), "what leaves is worth more than it loses");
+}
+
+/// Its tasks cannot wait for a LOAD, others' can.
+#[test]
+fn a_model_that_loses_all_its_tasks_is_loaded_for_those_to_come_before_those_that_wait() {
+    for (tasks, expected) in [(8, 2), (50, 0)] {
+        let mut stage = Stage::new(&[1]);
+        stage.place(1, 0);
+        stage.come(1, 1);
+        stage.now = stage.now + MS.times(10);
+        stage.come(0, tasks);
+        stage.wait_for(0, 1, MS.times(2), 4 * QUARTER);
+        stage.wait_for(2, 1, MS.times(9), 0);
+        let first = stage.plan().first().map(|planned| planned.1);
+        assert_eq!(first, Some(expected), "{tasks} tasks in four seconds");
+    }
+}
+
+/// And eight tasks beyond that, for the loader's time. Chance makes no two models change places.
+#[test]
+fn what_is_loaded_for_tasks_to_come_is_worth_twice_what_leaves() {
+    for (tasks, expected) in [(28, None), (29, Some(0))] {
+        let mut stage = Stage::new(&[1]);
+        stage.place(1, 0);
+        stage.now = stage.now + MS.times(10);
+        stage.come(1, 10);
+        stage.come(0, tasks);
+        stage.wait_for(0, 1, MS.times(2), 4 * QUARTER);
+        let first = stage.plan().first().map(|planned| planned.1);
+        assert_eq!(first, expected, "{tasks} beside ten");
+    }
+}
+
+#[test]
+fn a_copy_is_made_once_and_not_again_until_it_is_full_too() {
+    let mut stage = Stage::new(&[1, 1, 1]);
+    stage.place(0, 0);
+    let mut copies = Vec::new();
+    for _ in 0..40 {
+        stage.come(0, 100);
+        stage.execute(0, 0, MS.times(10));
+        stage.wait_for(0, 4, MS.times(50), QUARTER);
+        stage.now = stage.now + MS.times(10);
+        // A cold model waits that no LOAD helps: only crowds get copies.
+        stage.wait_for(2, 1, Nanos::ZERO, 0);
+        copies.extend(stage.plan());
+        if let Some(&(slot, 0, ..)) = copies.last()
+            && !stage.loads.is_resident(ModelId(0), gpu(slot))
+        {
+            stage.loaded(0, slot);
+        }
+    }
+    assert_eq!(copies, [(1, 0, vec![], LoadReason::Losing)]);
+    stage.content(2);
+}
