@@ -142,11 +142,6 @@ impl SameHost {
         }
     }
 
-    /// READs wait to be copied.
-    pub(crate) fn is_reading(&self) -> bool {
-        matches!(self, Self::Reader(reader) if reader.has_waiting())
-    }
-
     /// `None` if there is something to do already; otherwise how long a wait may be.
     pub(crate) fn before_wait(&self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
         match self {

@@ -200,12 +200,8 @@ impl Reader {
         }
     }
 
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     pub(super) fn has_news(&self) -> bool {
-        self.has_waiting()
+        !self.waiting.is_empty()
             || !self.ended.is_empty()
             || !self.closed.is_empty()
             || self.has_unreceived

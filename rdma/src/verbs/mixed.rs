@@ -282,8 +282,7 @@ impl Transport for MixedTransport {
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
         let Self { tcp, passes, fabric, same_host } = self;
-        let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading())
-            || same_host.as_ref().is_some_and(SameHost::is_reading);
+        let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading());
         if let Some(same_host) = same_host {
             same_host.copy(tcp, events);
         }
