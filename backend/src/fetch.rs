@@ -102,8 +102,8 @@ pub(crate) fn settle<E>(
     }
 }
 
-/// Aborts the READs of every batch whose fetch bound has passed, or lets it wait a little longer.
-/// Returns how many.
+/// Aborts the READs of every batch whose fetch bound has passed, or lets it wait a little longer. A batch whose other rows wait for
+/// frontends alone that owe answers is not held up until then. Returns how many.
 pub(crate) fn abort_due<E, T: Transport>(
     now: Nanos,
     gpus: &mut [Gpu<E>],
@@ -113,12 +113,18 @@ pub(crate) fn abort_due<E, T: Transport>(
     let mut aborted = 0;
     for (gpu_index, gpu) in gpus.iter_mut().enumerate() {
         for (slot_index, slot) in gpu.slots.iter_mut().enumerate() {
-            if slot.fetch_bound().is_none_or(|bound| bound > now) {
+            let conn = |task: TaskId| peers.conn(task.frontend());
+            let owes = |task: TaskId| conn(task).is_some_and(|conn| transport.owes(conn));
+            let Some(bound) = slot.fetch_bound() else { continue };
+            let is_due = bound <= now;
+            if !is_due && !slot.is_held_up_by(owes) {
                 continue;
             }
-            let conn = |task: TaskId| peers.conn(task.frontend());
             let may_be_here =
                 slot.missing().filter_map(conn).any(|conn| transport.has_unread(conn));
+            if !is_due && may_be_here {
+                continue;
+            }
             slot.abort_missing(may_be_here, |row, task| {
                 aborted += 1;
                 if let Some(conn) = conn(task) {

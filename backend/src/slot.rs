@@ -232,6 +232,12 @@ impl BatchSlot {
         }
     }
 
+    /// Rows that are here wait for others alone whose frontends owe answers: those are asked for nothing meanwhile.
+    pub(crate) fn is_held_up_by(&self, owes: impl Fn(TaskId) -> bool) -> bool {
+        let is_waiting = self.phase == Phase::Fetching && self.patience == Patience::Window;
+        is_waiting && self.missing().all(owes) && self.rows.contains(&Row::Here)
+    }
+
     /// The tasks whose rows are still being read.
     pub(crate) fn missing(&self) -> impl Iterator<Item = TaskId> + '_ {
         let tasks = self.action.iter().flat_map(|action| &action.tasks);

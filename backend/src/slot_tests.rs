@@ -172,6 +172,21 @@ fn a_batch_of_which_nothing_is_here_waits_as_long_as_it_may_start() {
 }
 
 #[test]
+fn rows_that_are_here_wait_for_no_frontend_that_owes_answers() {
+    let mut slot = fetching(&[1, 2, 2]);
+    let [second, third] = [task(2, 1), task(2, 2)];
+    assert!(!slot.is_held_up_by(|_| true), "nothing is here that could be held up");
+    slot.settle(0, None);
+    assert!(!slot.is_held_up_by(|_| false));
+    assert!(!slot.is_held_up_by(|task| task == second), "the third may come");
+    assert!(slot.is_held_up_by(|task| task == second || task == third));
+    slot.settle(1, None);
+    assert!(slot.is_held_up_by(|task| task == third));
+    slot.settle(2, None);
+    assert!(!slot.is_held_up_by(|_| true), "it is complete");
+}
+
+#[test]
 fn what_may_have_arrived_unread_is_waited_for_as_long_as_the_batch_may_start() {
     let mut slot = fetching(&[1, 2]);
     slot.settle(0, None);

@@ -213,6 +213,13 @@ pub trait Transport {
         false
     }
 
+    /// True if this peer still owes the answer to a READ that was given up ([`Transport::abort_read`]): it is asked for no more
+    /// until that has come.
+    fn owes(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
+
     /// What this transport counted since it started. Must be cheap: threads ask in every pass.
     fn counters(&self) -> TransportCounters;
 }

@@ -297,3 +297,16 @@ fn the_same_reply_twice() {
     let statuses: Vec<_> = node.reads().iter().map(|done| done.status).collect();
     assert_eq!(statuses, [ReadStatus::Done]);
 }
+
+#[test]
+fn a_peer_owes_what_was_given_up_until_it_has_come() {
+    let (mut node, conn, mut raw, frame, _buffer) = asked();
+    assert!(!node.transport.owes(conn), "it has time");
+    node.transport.abort_read(conn, 0);
+    assert!(node.transport.owes(conn));
+    assert!(!node.transport.owes(ConnId(conn.0 + 1)), "no other peer does");
+    let ping = frame_of(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    write_all(&mut raw, &mut node, &[reply_to(&frame, 1, 7), ping].concat());
+    settle([&mut node], |[node]| node.pings() == [1]);
+    assert!(!node.transport.owes(conn), "it has come");
+}

@@ -128,7 +128,11 @@ fn cluster() -> Cluster {
 
 /// The bad rate of an honest frontend at half load beside these attackers, over two seconds.
 fn bad_rate(attacks: &[Attack]) -> f64 {
-    let mut world = World::new(cluster(), Conditions::quiet(), 11);
+    bad_rate_of(11, attacks)
+}
+
+fn bad_rate_of(seed: u64, attacks: &[Attack]) -> f64 {
+    let mut world = World::new(cluster(), Conditions::quiet(), seed);
     world.start_scheduler();
     world.start_backend(0);
     world.start_backend(1);
@@ -184,5 +188,7 @@ fn strangers_and_idle_backends_cost_the_honest_nothing() {
 fn a_frontend_that_serves_no_inputs_costs_the_others_little() {
     let mute =
         Attack { serves: 0, illegal: 0, burst: 2, pace: ms(2), ..attack(AttackerKind::Frontend) };
-    assert!(bad_rate(&[mute]) <= 0.01);
+    for seed in [1, 4, 8, 11] {
+        assert!(bad_rate_of(seed, &[mute]) <= 0.01, "seed {seed}");
+    }
 }

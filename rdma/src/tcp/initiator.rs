@@ -123,10 +123,14 @@ impl Pulls {
 }
 
 impl Link {
+    /// True if the answer to a READ that was given up is still to come.
+    pub(super) fn owes(&self) -> bool {
+        self.pulls.overdue > 0
+    }
+
     /// True if a READ may be asked for now.
     pub(super) fn can_pull(&self) -> bool {
-        let answers = self.pulls.overdue == 0;
-        self.is_open() && answers && !self.pulls.full() && self.tx.room_for(PULL_REQUEST_LEN)
+        self.is_open() && !self.owes() && !self.pulls.full() && self.tx.room_for(PULL_REQUEST_LEN)
     }
 
     /// Asks for an input. Only after [`Link::can_pull`], and with its credit taken.

@@ -372,6 +372,10 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.table.named(conn).is_some_and(|conn| conn.in_ready)
     }
 
+    fn owes(&self, conn: ConnId) -> bool {
+        self.table.named(conn).is_some_and(|conn| conn.link.owes())
+    }
+
     fn counters(&self) -> TransportCounters {
         let credit_held = self.shared.credit.in_flight();
         TransportCounters { credit_held, ..self.shared.counters }

@@ -351,6 +351,10 @@ impl Transport for MixedTransport {
         (by_tcp && self.passes > 0) || self.tcp.has_unread(conn)
     }
 
+    fn owes(&self, conn: ConnId) -> bool {
+        self.tcp.owes(conn)
+    }
+
     fn counters(&self) -> TransportCounters {
         let mut counters = self.tcp.counters();
         if let Ok(fabric) = &self.fabric {
