@@ -240,8 +240,7 @@ impl BatchSlot {
 
     /// The tasks whose rows are still being read.
     pub(crate) fn missing(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let tasks = self.action.iter().flat_map(|action| &action.tasks);
-        let rows = self.rows.iter().zip(tasks);
+        let rows = self.rows.iter().zip(self.action.iter().flat_map(|action| &action.tasks));
         rows.filter(|(row, _)| **row == Row::Reading).map(|(_, task)| task.id)
     }
 
@@ -272,10 +271,8 @@ impl BatchSlot {
         mut abort: impl FnMut(u32, TaskId),
     ) -> u32 {
         let Some(action) = self.action.as_ref() else { return 0 };
-        if !matches!(
-            self.phase,
-            Phase::Fetching | Phase::Ready | Phase::Prepared | Phase::Withdrawing
-        ) {
+        let open = [Phase::Fetching, Phase::Ready, Phase::Prepared, Phase::Withdrawing];
+        if !open.contains(&self.phase) {
             return 0;
         }
         let mut lost = 0;
