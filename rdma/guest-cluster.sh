@@ -208,14 +208,14 @@ cut_cable() {
     ((after > before))
 }
 
-# without_rdma PATTERN: on a host that lacks it, `rdma` is an error that names the fix; `auto` serves over TCP and says why.
+# without_rdma PATTERN: on a host that lacks it, `rdma` is an error that names the fix; `auto` serves out of shared memory and says why.
 without_rdma() {
     env -u BATON_VERBS -u BATON_VERBS_PAIR "$verbs" --nocapture rdma_on_a_host_without | tee /tmp/without
     grep -q '1 passed' /tmp/without && member_files rdma &&
         ends_with_error "transport = \"rdma\", but .*$1" "$baton" backend --config "$cluster/a.toml" --name a &&
         ends_with_error "transport = \"rdma\", but .*$1" "$baton" demo --transport rdma --seconds 1 || return 1
     local status=0
-    cluster_up auto && start_load load 2 m=20 && load_ends load '"transport":"tcp"' '"failed":0' &&
+    cluster_up auto && start_load load 2 m=20 && load_ends load '"transport":"shared memory' '"failed":0' &&
         said a.log "transport: tcp, because RDMA cannot be used.*$1" || status=1
     cluster_down && return $status
 }

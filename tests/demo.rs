@@ -30,7 +30,9 @@ fn three_seconds_of_demo_are_conserved_and_right() {
     assert!(output.status.success(), "{report}");
     // How many, and how many in time, is the machine's: `swarm/tests/whole_path.rs` serves as much in full.
     assert!(report["completed"].as_u64().unwrap() > 0, "{report}");
-    assert_eq!(report["transport"], "shared memory", "this host has no RDMA: {report}");
+    // With a task or two over TCP, if they came before the memory was mapped.
+    let transport = report["transport"].as_str().unwrap();
+    assert!(transport.starts_with("shared memory"), "this host has no RDMA: {report}");
     assert!(report["p50_ms"].as_f64().unwrap() <= report["p99_ms"].as_f64().unwrap());
     if std::env::var_os("ORT_DYLIB_PATH").is_some() {
         assert_eq!(report["engines"], serde_json::json!(["emulated", "onnx"]));
