@@ -345,6 +345,7 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_call_is_small() {
         let bytes = size(|(under_way, call)| answer_inference(under_way, call));
-        assert!(bytes <= 1_700, "{bytes} bytes");
+        // Which features of other packages are built makes some difference.
+        assert!(bytes <= 2_048, "{bytes} bytes");
     }
 }

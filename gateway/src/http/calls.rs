@@ -346,6 +346,7 @@ mod tests {
         let bytes = size(|(under_way, inference, incoming)| {
             answer_inference(under_way, inference, incoming)
         });
-        assert!(bytes <= 1_200, "{bytes} bytes");
+        // Which features of other packages are built makes some difference.
+        assert!(bytes <= 1_536, "{bytes} bytes");
     }
 }

@@ -278,10 +278,12 @@ pub fn open<T: Transport>(from: &mut Node<T>, to: &mut Node<T>) -> (ConnId, Conn
     });
     let accepted = to.opened().last().unwrap().0;
     to.transport.trust(accepted);
-    // What may be mapped is: an offer, a datagram.
-    for _ in 0..ROUNDS_TO_MAP {
-        to.poll();
-        from.poll();
+    if BACKING.get() == Backing::Shared {
+        // What may be mapped is: an offer, a datagram.
+        for _ in 0..ROUNDS_TO_MAP {
+            to.poll();
+            from.poll();
+        }
     }
     (conn, accepted)
 }
