@@ -216,6 +216,6 @@ without_rdma() {
         ends_with_error "transport = \"rdma\", but .*$1" "$baton" demo --transport rdma --seconds 1 || return 1
     local status=0
     cluster_up auto && start_load load 2 m=20 && load_ends load '"transport":"shared memory' '"failed":0' &&
-        said a.log "transport: tcp, because RDMA cannot be used.*$1" || status=1
+        said a.log "transport: shared memory on this host, tcp, because RDMA cannot be used.*$1" || status=1
     cluster_down && return $status
 }

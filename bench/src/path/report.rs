@@ -29,7 +29,7 @@ pub struct PathReport {
     pub slots: u32,
     /// What threads do without work: `spin` or `park`.
     pub idle: &'static str,
-    /// What inputs came over: `tcp`, `rdma` or `shared memory`.
+    /// What inputs came over: `tcp`, `rdma`, `shared memory`, or one of the latter two and TCP.
     pub transport: String,
     /// Tasks per second offered; `null` in a closed loop.
     pub rate: Option<f64>,

@@ -76,11 +76,13 @@ impl MixedTransport {
             TransportChoice::Auto => match VerbsDevice::open(verbs.clone()) {
                 Ok(device) => Some(device),
                 Err(error) => {
+                    let same_host = same_host(identity.role, &transport);
+                    let nearby =
+                        if same_host.is_some() { "shared memory on this host, " } else { "" };
                     static TOLD: Once = Once::new();
                     TOLD.call_once(|| {
-                        tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
+                        tracing::info!(reason = %error, "transport: {nearby}tcp, because RDMA cannot be used");
                     });
-                    let same_host = same_host(identity.role, &transport);
                     let fabric = Err(error.to_string());
                     return Ok(Self { tcp: transport, passes: 0, fabric, same_host });
                 }

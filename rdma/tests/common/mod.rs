@@ -32,6 +32,10 @@ pub trait Fabric: Default {
     type Transport: Transport + Send + 'static;
     /// A peer that finds every place taken hears so, and is not only hung up on.
     const TELLS_WHEN_FULL: bool = true;
+    /// This host has it.
+    fn is_here() -> bool {
+        true
+    }
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> Self::Transport;
 }
 
@@ -104,6 +108,9 @@ pub struct Verbs;
 
 impl Fabric for Verbs {
     type Transport = MixedTransport;
+    fn is_here() -> bool {
+        rdma_here()
+    }
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> MixedTransport {
         mixed(role, member, cfg, TransportChoice::Rdma, &verbs_config()).unwrap()
     }
