@@ -60,6 +60,8 @@ pub(crate) struct Task {
     pub(crate) input_bytes: u32,
     /// It was submitted ahead of its input.
     pub(crate) ahead: bool,
+    /// The application wants it no more.
+    pub(crate) is_cancelled: bool,
 }
 
 impl Task {
@@ -71,7 +73,7 @@ impl Task {
         asked: Asked,
         input_bytes: u32,
     ) -> Self {
-        let (life, sent_in, resubmitted, ahead) = (0, 0, 0, false);
+        let (life, sent_in, resubmitted, ahead, is_cancelled) = (0, 0, 0, false, false);
         Self {
             id,
             ticket: id,
@@ -84,6 +86,7 @@ impl Task {
             asked,
             input_bytes,
             ahead,
+            is_cancelled,
         }
     }
 }

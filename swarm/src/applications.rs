@@ -1,6 +1,8 @@
 //! The programs that use the cluster: they submit, cancel, lose interest, keep replies for a while,
 //! and hold each outcome against what they are owed.
 
+use std::collections::BTreeMap;
+
 use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Outcome, Reply};
 use baton_core::Nanos;
 use baton_topo::accuracy_of;
@@ -67,6 +69,8 @@ pub struct Applications {
     holds: Vec<(Nanos, Nanos, Holds)>,
     /// Nothing holds anybody up.
     pub(crate) calm: bool,
+    /// By frontend: how long an answer took at most after its execution, and to which task.
+    pub(crate) slowest: BTreeMap<usize, (Nanos, u64)>,
     /// Tasks that their client gave up for want of a scheduler, not looked at yet.
     pub(crate) given_up: Vec<u64>,
 }
@@ -121,6 +125,7 @@ impl Applications {
         if world.rng.random_range(0..1000) < load.cancels {
             let at = world.rng.random_range(0..open.len());
             open[at].ticket.cancel();
+            open[at].is_cancelled = true;
             world.trace.event(world.now, format_args!("task {} cancelled", open[at].number));
         }
         if world.rng.random_range(0..1000) < load.drops {
@@ -161,6 +166,7 @@ impl Applications {
                 }
             }
             self.check_leases(world, frontend);
+            self.check_withdrawn(world, frontend);
         }
     }
 
@@ -237,6 +243,9 @@ impl Applications {
             world.fail(what);
         }
         if moments::is_for_want_of_a_scheduler(Ok(reason), record) {
+            if let Some(what) = moments::blamed_wrongly(world, number) {
+                world.fail(what);
+            }
             let mut ledger = world.ledger.borrow_mut();
             let id = ledger.task(number).id;
             if world.network.watch(|watch| watch.was_given_back(id)) {
@@ -248,7 +257,7 @@ impl Applications {
         }
     }
 
-    fn check_reply(&self, world: &World, frontend: usize, task: &Submitted, reply: &Reply) {
+    fn check_reply(&mut self, world: &World, frontend: usize, task: &Submitted, reply: &Reply) {
         let number = task.number;
         let model = world.ledger.borrow_mut().task(number).model;
         let bytes = world.models[model as usize].output_bytes as usize;
@@ -264,6 +273,10 @@ impl Applications {
             world.fail(format!("task {number} has the answer of another input or variant"));
         }
         let timing = reply.timing();
+        if let Some(process) = &world.frontends[frontend] {
+            let slowest = self.slowest.entry(process.number).or_default();
+            *slowest = (*slowest).max((timing.landed - timing.finished, number));
+        }
         let tardy = || self.calm.then(|| moments::tardy(world, number, timing)).flatten();
         if let Some(what) = moments::misdated(world, frontend, number, timing).or_else(tardy) {
             world.fail(what);
@@ -294,6 +307,25 @@ impl Applications {
         });
         if !held && !lost {
             world.fail(format!("task {number} was forgotten: its frontend heard no outcome"));
+        }
+    }
+
+    /// A cancelled task ends as soon as no scheduler has it: it is its client's alone then.
+    fn check_withdrawn(&mut self, world: &World, frontend: usize) {
+        let Some(process) = &world.frontends[frontend] else { return };
+        let (host, polled) = (process.host, process.line.polled);
+        for task in self.open[frontend].iter_mut().filter(|task| task.is_cancelled) {
+            let slot = task.ticket.task().slot();
+            if world.network.watch(|watch| watch.is_returned(host, slot)) {
+                task.withdrawn.get_or_insert(world.now);
+            }
+        }
+        let ignored = |task: &&Submitted| task.withdrawn.is_some_and(|at| at + SLACK < polled);
+        if let Some(task) = self.open[frontend].iter().find(ignored) {
+            let number = task.number;
+            world.fail(format!(
+                "task {number} was cancelled while no scheduler had it, and went on"
+            ));
         }
     }
 

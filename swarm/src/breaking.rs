@@ -60,6 +60,7 @@ impl Run {
             Fault::FreezeBoth(a, b, long) => self.freeze_both([a, b], now + long),
             Fault::FreezeAll(long) => self.freeze_everybody(now + long),
             Fault::FreezeThread(thread, long) => {
+                self.world.network.scheduler_sleeps(now + long);
                 let process = self.world.scheduler.as_mut()?;
                 let threads = process.lines().count();
                 let line = process.lines_mut().nth(thread % threads);
@@ -94,6 +95,7 @@ impl Run {
             Fault::Stop(again) => {
                 let Some(process) = &self.world.scheduler else { return };
                 process.assembly.stop_serving();
+                self.world.ledger.borrow_mut().stopped.push(process.host);
                 let step = Step::Stopping(process.host, now + STOP_TIMEOUT, again);
                 self.at(now, step);
             }

@@ -234,10 +234,20 @@ impl World {
 
     /// After an operator's pass.
     pub(crate) fn hear_operator(&mut self, at: usize) {
-        let Self { operators, changes, cluster, trace, now, scheduler, .. } = self;
+        let Self { operators, changes, cluster, trace, now, scheduler, ledger, .. } = self;
         let operator = &mut operators[at];
         let scheduler = scheduler.as_ref().map(|process| process.host);
-        if let Some(answer) = operator.go_on(cluster, scheduler) {
+        let answer = operator.go_on(cluster, scheduler);
+        let cut_off =
+            operator.io.closed().filter(|_| answer.is_none() && operator.asked == scheduler);
+        let stops = scheduler.is_some_and(|host| ledger.borrow().stopped.contains(&host));
+        if let (Some(why), true, false) = (cut_off, operator.asked.is_some(), stops) {
+            let host = operator.host;
+            ledger
+                .borrow_mut()
+                .fail(format!("operator {host:?} was cut off without an answer: {why}"));
+        }
+        if let Some(answer) = answer {
             let host = operator.host;
             changes.count(&operator.change, answer.is_ok());
             trace.event(*now, format_args!("operator {host:?} is answered: {answer:?}"));

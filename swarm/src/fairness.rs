@@ -91,7 +91,7 @@ pub(crate) fn of(plan: &Plan) -> Option<Plan> {
     let load = load(&mut cluster, rng.random_range(demand.percent()));
     let engines = Engines { percent: 100, jitter_percent: 0, failures: 0, measured_percent: None };
     let (faults, changes) = (Vec::new(), Vec::new());
-    Some(Plan { cluster, load, engines, faults, changes, ..plan.clone() })
+    Some(Plan { cluster, load, engines, faults, ambushes: Vec::new(), changes, ..plan.clone() })
 }
 
 /// One sub-cluster with models that differ in nothing but their numbers and names.

@@ -100,6 +100,34 @@ impl Fault {
         }
     }
 
+    /// Until when it keeps the scheduler from a member, counted from its beginning, if that is for longer than they are patient.
+    pub(crate) fn parts(&self) -> Nanos {
+        match *self {
+            Self::Wall(a, b, long) | Self::Partition(a, b, long) if long > PATIENT => {
+                let parts = [a, b].contains(&Who::Scheduler);
+                if parts { long } else { Nanos::ZERO }
+            }
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// The frontend to which alone something happens.
+    pub(crate) fn concerns(&self) -> Option<usize> {
+        match *self {
+            Self::Kill(Who::Frontend(f), _)
+            | Self::Vanish(Who::Frontend(f), _)
+            | Self::Freeze(Who::Frontend(f), _)
+            | Self::Depart(f, _) => Some(f),
+            Self::Wall(a, b, _) | Self::Partition(a, b, _) | Self::Cut(a, b, ..) => {
+                match between(a, b) {
+                    Holds::Frontend(f) => Some(f),
+                    Holds::None | Holds::All => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// True if it may keep a reader of an input from ending: no scheduler can take up its task
     /// meanwhile.
     pub(crate) fn may_hold_inputs(&self) -> bool {
@@ -176,6 +204,8 @@ pub(crate) fn draw(
 }
 
 const KINDS: u32 = 19;
+/// Nothing shorter makes a member lose patience.
+const PATIENT: Nanos = Nanos::from_millis(400);
 
 fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) -> Fault {
     let backend = rng.random_range(0..cluster.backends.len());
@@ -184,7 +214,8 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
     let long = Nanos::from_micros(rng.random_range(500..=250_000));
     let (b, f) = (Who::Backend(backend), Who::Frontend(frontend));
     match kind {
-        0 => Fault::Kill(b, Some(long)),
+        // One in five stays away.
+        0 => Fault::Kill(b, (rng.random_range(0..5) > 0).then_some(long)),
         1 => Fault::Kill(f, Some(long)),
         2 => match rng.random_range(0..3) {
             0 => Fault::Kill(Who::Scheduler, Some(long)),
@@ -228,6 +259,24 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
 /// One time in five it lasts for longer than members are patient with each other.
 fn stretched(long: Nanos) -> Nanos {
     if long > Nanos::from_millis(200) { long.times(4) } else { long }
+}
+
+/// Nothing goes wrong but that frontends stand still, hear nothing or go.
+pub(crate) fn of_frontends(rng: &mut StdRng, frontends: usize, span: Nanos) -> Vec<(Nanos, Fault)> {
+    let mut faults: Vec<(Nanos, Fault)> = (0..rng.random_range(1..=6))
+        .map(|_| {
+            let f = Who::Frontend(rng.random_range(0..frontends));
+            let long = Nanos::from_millis(rng.random_range(20..=250));
+            let fault = match rng.random_range(0..8) {
+                0 => Fault::Kill(f, Some(long)),
+                1 => Fault::Vanish(f, long),
+                _ => Fault::Freeze(f, long),
+            };
+            (Nanos(rng.random_range(0..span.0)), fault)
+        })
+        .collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
 }
 
 /// From less than anybody's patience to more than everybody's.

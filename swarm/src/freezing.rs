@@ -46,7 +46,10 @@ impl World {
 impl Run {
     pub(crate) fn freeze(&mut self, who: Who, until: Nanos) {
         match who {
-            Who::Scheduler => self.world.freeze_scheduler(until),
+            Who::Scheduler => {
+                self.world.network.scheduler_sleeps(until);
+                self.world.freeze_scheduler(until);
+            }
             Who::Backend(at) => {
                 let Some(place) = self.backends[at] else { return };
                 self.world.freeze_backend(place, until);
@@ -69,6 +72,7 @@ impl Run {
     /// The programs on that host stand still as well: they ask for nothing meanwhile.
     pub(crate) fn freeze_everybody(&mut self, until: Nanos) {
         self.world.freeze_everybody(until);
+        self.world.network.scheduler_sleeps(until + APART);
         self.asks_from = self.asks_from.max(until);
     }
 }

@@ -59,6 +59,8 @@ pub struct Task {
     pub submitted: Nanos,
     /// When it is due, true time.
     pub deadline: Nanos,
+    /// The life of the scheduler that had let its client in last.
+    pub(crate) life: usize,
     /// Its scheduler has let it into the model's queue, as its outcome shows.
     pub admitted: bool,
     /// Its scheduler told that no backend serves its model.
@@ -81,6 +83,8 @@ pub struct Ledger {
     tasks: Vec<Task>,
     /// Every life of the scheduler.
     pub schedulers: Vec<HostId>,
+    /// Those that were told to stop.
+    pub(crate) stopped: Vec<HostId>,
     /// Rows executed.
     pub executed: u64,
     /// Of these, of tasks that had been executed before.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod ambush;
 mod applications;
 mod breaking;
 mod caches;
@@ -38,6 +39,7 @@ mod twin;
 mod variants;
 mod world;
 
+pub use ambush::Ambush;
 pub use applications::{Applications, Tally};
 pub use changes::{Change, Changes};
 pub use clock::SkewedClock;

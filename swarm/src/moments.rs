@@ -76,6 +76,21 @@ pub(crate) fn is_for_want_of_a_scheduler(
     reason && c.by == EndedBy::Client
 }
 
+/// A task that its client drops for want of a scheduler was given back, or its scheduler has stopped in order. Where that
+/// scheduler broke, the task has failed. Returns what is not so.
+pub(crate) fn blamed_wrongly(world: &World, number: u64) -> Option<String> {
+    let mut ledger = world.ledger.borrow_mut();
+    let task = ledger.task(number);
+    let (life, host, submitted) = (task.life, task.host, task.submitted);
+    let lives = &ledger.schedulers[life.saturating_sub(1)..];
+    let has_stopped = lives.iter().any(|life| ledger.stopped.contains(life));
+    let returned = world.network.watch(|watch| watch.last_return(host));
+    let is_returned = returned.is_some_and(|at| at >= submitted);
+    (!has_stopped && !is_returned).then(|| {
+        format!("task {number} was dropped as if its scheduler had stopped in order, and none had")
+    })
+}
+
 /// A client that is back takes up what was left: no task waits for a scheduler while all have one.
 pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
     let since = run.whole.since.filter(|_| is_whole(run))?;

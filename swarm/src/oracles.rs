@@ -1,5 +1,6 @@
 //! What must hold, while a run lasts and when it is over.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_client::{Counters as ClientCounters, DropReason, FailReason};
@@ -37,6 +38,12 @@ impl Past {
 
     pub(crate) fn scheduler(&mut self, process: &SchedulerProcess) {
         self.schedulers.push(Arc::clone(process.assembly.counters()));
+    }
+
+    /// Outcomes for which schedulers that are over had no connection.
+    fn outcomes_undelivered(&self) -> u64 {
+        let threads = self.schedulers.iter().flat_map(|scheduler| &scheduler.model_threads);
+        threads.map(|thread| thread.outcomes_undelivered.get()).sum()
     }
 
     /// What they have reached.
@@ -158,11 +165,49 @@ fn believed_there(run: &Run) -> Option<String> {
         let frontends = run.world.frontends.iter().flatten();
         frontends.filter(move |process| process.host == *host).map(move |process| (process, since))
     });
-    let (process, since) = of_deaf.find(|(process, _)| hears(process))?;
+    let heard = of_deaf.find(|(process, _)| hears(process));
+    drop(of_deaf);
+    let Some((process, since)) = heard else { return backend_believes(run) };
     Some(format!(
         "frontend {} has heard nothing of its scheduler since {:.3} ms and still counts on it",
         process.number,
         since.as_millis_f64()
+    ))
+}
+
+/// The same of backends.
+fn backend_believes(run: &Run) -> Option<String> {
+    let (now, bound) = (run.world.now, notice(&run.plan.cluster));
+    let scheduler = run.world.scheduler.as_ref()?.host;
+    let is_deaf = |process: &BackendProcess| {
+        let since = run.deaf.get(&(scheduler, process.host));
+        since.is_some_and(|since| (*since).max(process.line.frozen_until()) + bound < now)
+    };
+    let counts = |process: &&BackendProcess| {
+        process.worker.stage() == baton_backend::Stage::Ready && is_deaf(process)
+    };
+    let process = run.world.backends.iter().flatten().find(counts)?;
+    let at = process.at;
+    Some(format!("backend {at} has heard nothing of its scheduler for long and still counts on it"))
+}
+
+/// Answers to a frontend wait for those to others, to which something happens, but not for long. Nothing has happened to
+/// anybody else.
+fn held_up(run: &Run) -> Option<String> {
+    let plan = &run.plan;
+    let faults = || plan.faults.iter().map(|(_, fault)| fault);
+    let mild = |fault: &Fault| matches!(fault, Fault::Move(..) | Fault::Join);
+    if !plan.attacks.is_empty() || !faults().all(|f| mild(f) || f.concerns().is_some()) {
+        return None;
+    }
+    let concerned: BTreeSet<usize> = faults().filter_map(Fault::concerns).collect();
+    let others = concerned.len() as u64;
+    let most = moments::PROMPT.times(1 + others) + plan.link.doubt().times(2);
+    let slowest = run.applications.slowest.iter();
+    let mut bystanders = slowest.filter(|(frontend, _)| !concerned.contains(frontend));
+    let (frontend, (took, number)) = bystanders.find(|(_, (took, _))| *took > most)?;
+    Some(format!(
+        "the answer to task {number} of frontend {frontend} took {took:?}, and something happened to {others} others only"
     ))
 }
 
@@ -175,6 +220,7 @@ pub(crate) fn at_the_end(run: &mut Run) {
     let wrong = leak(run)
         .or_else(|| unaccounted(run))
         .or_else(|| restart_cost(run))
+        .or_else(|| held_up(run))
         .or_else(|| removed_for_nothing(run))
         .or_else(|| catalogues_differ(run))
         .or_else(|| lost_for_nothing(run))
@@ -278,6 +324,10 @@ fn restart_cost(run: &Run) -> Option<String> {
     let stops = plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stop(_))).count();
     if is_mere_restart && stops == 1 && late > prompt {
         return Some(format!("task {number} was given back, and given up {late:?} late"));
+    }
+    let undelivered = run.past.outcomes_undelivered();
+    if is_mere_restart && undelivered > 0 {
+        return Some(format!("{undelivered} outcomes were not delivered in an orderly restart"));
     }
     (is_mere_restart && failed > 0)
         .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))

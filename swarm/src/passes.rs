@@ -97,6 +97,7 @@ impl World {
                 let pass = process.line.poll(&mut process.io, now, next, process.clock);
                 process.news |= pass.work > 0;
                 process.take_client();
+                process.note_life(self.ledger.borrow().schedulers.len());
                 Some(pass)
             }
             AgentName::Operator(at) => {

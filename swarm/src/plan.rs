@@ -10,6 +10,7 @@ use baton_topo::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::ambush::{self, Ambush};
 use crate::caches;
 use crate::changes::Change;
 use crate::companions;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub span: Nanos,
     /// What goes wrong, and when, counted from the moment everybody had joined.
     pub faults: Vec<(Nanos, Fault)>,
+    /// What goes wrong when messages pass.
+    pub ambushes: Vec<Ambush>,
     /// How far apart the processes' clocks go, parts per million either way.
     pub drift_ppm: i64,
     /// Who else takes part.
@@ -106,6 +109,7 @@ impl Plan {
         let mut plan = Self::without_caches(seed);
         plan.faults.extend(companions::of_changes(seed, &plan.changes, &plan.cluster, plan.span));
         plan.faults.sort_by_key(|(at, _)| *at);
+        plan.ambushes = ambush::draw(seed, &plan.cluster);
         caches::draw(seed, &mut plan.cluster);
         if plan.has_caches() {
             caches::weigh(seed, &plan.cluster, &mut plan.changes);
@@ -130,24 +134,30 @@ impl Plan {
         cluster.models.iter_mut().for_each(|m| m.output_bytes = output_bytes(&mut sizes, &link));
         scale.enlarge(&mut scaling, &mut cluster);
         variants::draw(seed, &mut cluster.models);
-        let frontends = rng.random_range(1..=3);
+        let frontends = scale.frontends(rng.random_range(1..=3));
         let span = scale.span(&mut scaling, ms(rng.random_range(80..=400)));
         let engines = engines(rng);
         let mut load = load(rng, &cluster);
         scale.load(&mut scaling, &mut load);
         let send_queue_bytes = 1 << rng.random_range(15..=20);
+        scale.narrow(&mut link, &mut sizes, &mut cluster);
         let transport = Transport {
             send_queue_bytes,
-            member_queue_bytes: member_queues(&mut sizes, &cluster, send_queue_bytes),
+            member_queue_bytes: member_queues(&mut sizes, scale, &cluster, send_queue_bytes),
             handshake_timeout: ms(rng.random_range(40..=200)),
         };
         let mut drift_ppm = rng.random_range(0..=90);
         leave_out(&mut scaling, &mut link, &mut drift_ppm);
+        link.patience = patience(&mut scaling, link.patience);
         let mut faults = faults::draw(rng, &cluster, frontends, span);
         faults.extend(scale.trouble(&mut scaling, span));
         faults.extend(companions::of(seed, &faults, &cluster, frontends, span));
+        if scale == Scale::Bystanders {
+            faults = faults::of_frontends(&mut scaling, frontends, span);
+        }
         faults.sort_by_key(|(at, _)| *at);
-        let span = span.max(pauses_end(&faults));
+        let parted = faults.iter().map(|(at, fault)| *at + fault.parts()).max();
+        let span = span.max(pauses_end(&faults)).max(parted.unwrap_or(span));
         let attacks = Vec::new();
         let changes = Change::draw(seed, &cluster, span);
         // Little room, so that numbers serve one model after the other.
@@ -163,6 +173,7 @@ impl Plan {
             engines,
             span,
             faults,
+            ambushes: Vec::new(),
             drift_ppm,
             attacks,
             changes,
@@ -200,7 +211,9 @@ impl Plan {
     /// True if nothing goes wrong that could keep an outcome from its frontend or make anybody say
     /// a thing twice.
     pub fn is_calm(&self) -> bool {
-        self.attacks.is_empty() && self.faults.iter().all(|(_, fault)| fault.is_calm())
+        self.attacks.is_empty()
+            && self.ambushes.is_empty()
+            && self.faults.iter().all(|(_, fault)| fault.is_calm())
     }
 }
 
@@ -303,12 +316,12 @@ fn output_bytes(rng: &mut StdRng, link: &Link) -> u32 {
 
 /// In one run of three a batch's answers do not fit a backend's queue, and a burst of requests not a
 /// frontend's.
-fn member_queues(rng: &mut StdRng, cluster: &Cluster, usual: usize) -> [usize; 2] {
+fn member_queues(rng: &mut StdRng, scale: Scale, cluster: &Cluster, usual: usize) -> [usize; 2] {
     let longest = cluster.models.iter().map(|model| model.output_bytes as usize).max();
     // A member announces itself in one go: a slab or a profile for each model.
     let announced = 300 * cluster.models.len();
     match rng.random_range(0..3) {
-        0 => [
+        which if which == 0 || scale == Scale::Bystanders => [
             announced.max(2_000).max(2 * longest.unwrap_or(0)),
             rng.random_range(600..=4_000).max(announced / 4),
         ],
@@ -363,6 +376,11 @@ fn load(rng: &mut StdRng, cluster: &Cluster) -> Load {
         drops: seldom(rng, 100),
         keeps: seldom(rng, 200),
     }
+}
+
+/// In one run of four kernels are more patient than the members are.
+fn patience(rng: &mut StdRng, usual: Nanos) -> Nanos {
+    if rng.random_range(0..4) == 0 { ms(rng.random_range(700..=1_000)) } else { usual }
 }
 
 fn link(rng: &mut StdRng) -> Link {

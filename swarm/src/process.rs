@@ -227,6 +227,10 @@ pub struct FrontendProcess {
     pub line: Line,
     /// Its last passes had work: there may be outcomes.
     pub(crate) news: bool,
+    /// Its client was open after its last pass.
+    is_open: bool,
+    /// The life of the scheduler that its client was let in by last; 0: by none yet.
+    pub(crate) life: usize,
 }
 
 impl FrontendProcess {
@@ -245,7 +249,20 @@ impl FrontendProcess {
     ) -> Self {
         let (joining, client, refused) = (Some(joining), None, None);
         let departed = false;
-        Self { io, joining, client, departed, refused, number, host, clock, line, news: false }
+        Self {
+            io,
+            joining,
+            client,
+            departed,
+            refused,
+            number,
+            host,
+            clock,
+            line,
+            news: false,
+            is_open: false,
+            life: 0,
+        }
     }
 
     /// The application's handle; `None` until it has joined, and after it has let go.
@@ -262,6 +279,15 @@ impl FrontendProcess {
     /// It has joined, or has no need to.
     pub fn is_settled(&self) -> bool {
         self.departed || self.client.is_some()
+    }
+
+    /// After a pass: notes who has let its client in, if that was just now; `scheduler` is the life of the present one.
+    pub(crate) fn note_life(&mut self, scheduler: usize) {
+        let is_open = self.client.as_ref().is_some_and(|client| client.loss().is_none());
+        if is_open && !self.is_open {
+            self.life = scheduler;
+        }
+        self.is_open = is_open;
     }
 
     pub(crate) fn take_client(&mut self) {

@@ -205,20 +205,24 @@ impl Run {
             self.at(start + at, Step::Change(which));
         }
         self.offering = true;
+        self.lie_in_wait();
         self.at(start, Step::Offer);
         self.pass(self.plan.span);
         self.offering = false;
+        self.world.network.lie_in_wait(Vec::new());
+        self.plan.ambushes.clear();
         self.states.longer_than_a_rate_window = self.world.now - start > RATE_WINDOW;
     }
 
     /// Everything is repaired; what was outstanding comes to its end.
     fn recover(&mut self) {
         self.world.stop_attackers();
-        self.repair();
         let timeout = self.plan.cluster.scheduler.member_timeout;
         // The slots of a backend load one model after another.
         let loads = Nanos::from_millis(LOAD_MAX_MS).times(3 * self.plan.changes.len() as u64);
         let longest = timeout.times(3) + Nanos::from_millis(3_000) + loads;
+        self.await_operators(longest);
+        self.repair();
         let settled = self.pass_until(longest, |run| {
             let settled = run.applications.outstanding() == 0 && run.world.owed_operators() == 0;
             settled && run.is_whole() && run.departing.is_empty()
@@ -226,6 +230,20 @@ impl Run {
         if !settled && self.go_on() {
             let missing = self.missing();
             self.world.fail(format!("the cluster did not recover: {missing}"));
+        }
+    }
+
+    /// Whoever stays away, operators have their answers.
+    fn await_operators(&mut self, longest: Nanos) {
+        if !self.plan.attacks.is_empty() || !(self.silent.is_empty() && self.deaf.is_empty()) {
+            return;
+        }
+        let answered =
+            self.pass_until(longest, |run| run.world.owed_operators() == 0 || run.is_stopping());
+        if !answered && self.go_on() {
+            let here = self.backends.iter().flatten().count();
+            self.world
+                .fail(format!("an operator waits for its answer, with {here} backends there"));
         }
     }
 
@@ -287,6 +305,7 @@ impl Run {
         self.world.step(next.max(self.world.now + Nanos(1)));
         let look = self.world.now >= self.next_look;
         self.applications.collect(&mut self.world, &self.plan.load, look);
+        self.spring();
         self.look_at_those_given_up();
         self.supervise();
         self.whole = moments::whole(self, look);

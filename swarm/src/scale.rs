@@ -23,6 +23,8 @@ pub enum Scale {
     Long,
     /// Many models.
     Models,
+    /// Something happens to frontends alone, and connections hold little: answers to one wait with another's.
+    Bystanders,
 }
 
 /// A rate is measured over five seconds; a long run sees several of these windows pass.
@@ -36,6 +38,7 @@ impl Scale {
             0..3 => Self::Long,
             3..7 => Self::Crowd,
             7..11 => Self::Models,
+            11..17 => Self::Bystanders,
             _ => Self::Usual,
         };
         (scale, rng)
@@ -44,7 +47,7 @@ impl Scale {
     /// Enlarges the cluster.
     pub(crate) fn enlarge(self, rng: &mut StdRng, cluster: &mut Cluster) {
         match self {
-            Self::Usual | Self::Long => {}
+            Self::Usual | Self::Long | Self::Bystanders => {}
             Self::Crowd => {
                 cluster.frontend.slots_per_model = rng.random_range(300..=700);
                 for model in &mut cluster.models {
@@ -66,14 +69,29 @@ impl Scale {
     pub(crate) fn span(self, rng: &mut StdRng, usual: Nanos) -> Nanos {
         match self {
             Self::Long => Nanos::from_millis(rng.random_range(LONG_MS)),
-            Self::Usual | Self::Crowd | Self::Models => usual,
+            Self::Usual | Self::Crowd | Self::Models | Self::Bystanders => usual,
+        }
+    }
+
+    /// How many frontends there are.
+    pub(crate) fn frontends(self, usual: usize) -> usize {
+        if self == Self::Bystanders { usual.max(2) } else { usual }
+    }
+
+    /// Connections that hold little.
+    pub(crate) fn narrow(self, link: &mut Link, rng: &mut StdRng, cluster: &mut Cluster) {
+        if self == Self::Bystanders {
+            link.window = 1 << rng.random_range(11..=12);
+            for model in &mut cluster.models {
+                model.output_bytes = rng.random_range(200..=600);
+            }
         }
     }
 
     /// What is asked for: of a long run not much more than of a short one, and in phases.
     pub(crate) fn load(self, rng: &mut StdRng, load: &mut Load) {
         match self {
-            Self::Usual | Self::Models => {}
+            Self::Usual | Self::Models | Self::Bystanders => {}
             Self::Long => {
                 load.gap = load.gap.times(rng.random_range(8..=20));
                 load.burst = load.burst.max(rng.random_range(1..=60));

@@ -4,6 +4,7 @@ use baton_core::Nanos;
 use baton_topo::Agent as _;
 
 use crate::faults::Who;
+use crate::network::HostId;
 use crate::run::{Run, Step};
 
 /// From a process's end to its next start.
@@ -13,7 +14,12 @@ impl Run {
     pub(crate) fn start(&mut self, who: Who) {
         self.starting.retain(|&other| other != who);
         match who {
-            Who::Scheduler if self.world.scheduler.is_none() => self.world.start_scheduler(),
+            Who::Scheduler if self.world.scheduler.is_none() => {
+                // A wall stands before the former one: the next hears everybody.
+                let living: Vec<HostId> = self.living().collect();
+                self.silent.retain(|host, _| !living.contains(host));
+                self.world.start_scheduler();
+            }
             Who::Backend(at) if self.backends[at].is_none() => {
                 self.backends[at] = Some(self.world.start_backend(at));
             }

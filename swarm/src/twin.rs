@@ -64,7 +64,7 @@ fn load_of(plan: &Plan, subcluster: u32) -> f64 {
 
 /// The same cluster and load without faults.
 pub(crate) fn of(plan: &Plan) -> Plan {
-    Plan { faults: Vec::new(), ..plan.clone() }
+    Plan { faults: Vec::new(), ambushes: Vec::new(), ..plan.clone() }
 }
 
 /// What is wrong with the service after faults, beside the twin's. Where the twin is overloaded, who is served is a matter of

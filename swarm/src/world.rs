@@ -96,6 +96,10 @@ pub struct Submitted {
     pub checksum: [u8; 8],
     /// The end of its lease, on its frontend's clock.
     pub lease_ends: Nanos,
+    /// Its application has cancelled it.
+    pub(crate) is_cancelled: bool,
+    /// Since when it is cancelled and no scheduler has it.
+    pub(crate) withdrawn: Option<Nanos>,
 }
 
 /// A cluster.
@@ -216,6 +220,7 @@ impl World {
         let ticket = input.submit_at(local, deadline).ok()?;
         let id = ticket.task();
         let host = process.host;
+        let life = process.life;
         self.trace.event(
             self.now,
             format_args!(
@@ -232,6 +237,7 @@ impl World {
             accuracy_min,
             submitted: self.now,
             deadline: self.now + within,
+            life,
             admitted: false,
             missed: false,
             refused: false,
@@ -241,7 +247,14 @@ impl World {
             runs: Vec::new(),
         });
         let lease_ends = local + within + self.cluster.frontend.lease_grace;
-        Some(Submitted { ticket, number, checksum, lease_ends })
+        Some(Submitted {
+            ticket,
+            number,
+            checksum,
+            lease_ends,
+            is_cancelled: false,
+            withdrawn: None,
+        })
     }
 
     /// Lets `span` pass.

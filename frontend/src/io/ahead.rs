@@ -16,7 +16,7 @@ impl<T: Transport> ClientIo<T> {
     /// An input is there. If its task is held, or a batch has gone without it, the task goes out (again) in this pass.
     pub(super) fn on_written(&mut self, ticket: TaskId) {
         let Some(serving) = &mut self.serving else { return };
-        let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
+        let Some(&mut task) = serving.tasks.of_ticket(ticket) else { return };
         let is_missed = serving.is_missed(&task);
         self.counters.inputs_late.add(u64::from(is_missed));
         if is_missed || task.life == GIVEN_BACK {
@@ -34,6 +34,7 @@ impl<T: Transport> ClientIo<T> {
             return Some(why);
         };
         match serving.input_state(&task) {
+            _ if task.is_cancelled => return Some(Unserved::Dropped(DropReason::Cancelled)),
             Some(InputState::Writing) => {}
             // The word that it is written is on its way, or was here before this.
             Some(InputState::Written) => serving.submit_soon(id),

@@ -98,8 +98,8 @@ impl<T: Transport> ClientIo<T> {
 
     /// The scheduler gave a task back. If it stops, the client keeps the task for the next scheduler. If
     /// no backend serves the model and this client has just come back, the backends may come back too: the
-    /// client submits the task again soon; if there is no time for that, it ends by its deadline. True if
-    /// the task is kept.
+    /// client submits the task again soon; if there is no time for that, it ends by its deadline. A task that
+    /// was cancelled ends now. False if the scheduler's word is the task's end.
     pub(super) fn keep(&mut self, now: Nanos, id: TaskId, reason: DropReason) -> bool {
         let gathering = now < self.gathering_until;
         let Some(serving) = &mut self.serving else { return false };
@@ -110,6 +110,10 @@ impl<T: Transport> ClientIo<T> {
                 serving.pending_at.get_or_insert(now + ASK_AGAIN);
             }
             _ => return false,
+        }
+        if serving.tasks.get(id).is_some_and(|task| task.is_cancelled) {
+            self.end_task(now, id, Unserved::Dropped(DropReason::Cancelled));
+            return true;
         }
         serving.tasks.hold(id)
     }
@@ -144,6 +148,10 @@ impl<T: Transport> ClientIo<T> {
         let Some(id) = serving.pending.pop_front() else { return true };
         // It may have got its outcome in the meantime.
         let Some(&task) = serving.tasks.get(id) else { return true };
+        if task.is_cancelled {
+            self.end_task(now, id, Unserved::Dropped(DropReason::Cancelled));
+            return true;
+        }
         if now >= task.deadline {
             let why = out_of_time(&task, self.orderly);
             self.end_task(now, id, why);

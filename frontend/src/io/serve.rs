@@ -96,10 +96,12 @@ impl<T: Transport> ClientIo<T> {
     }
 
     /// Asks the process that has the task to end it; the outcome comes from there. A task that waits
-    /// for a scheduler ends here and now.
+    /// for a scheduler ends here and now, and one that comes back from a scheduler ends then.
     fn cancel(&mut self, now: Nanos, ticket: TaskId) {
         let Some(serving) = &mut self.serving else { return };
-        let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
+        let Some(task) = serving.tasks.of_ticket(ticket) else { return };
+        task.is_cancelled = true;
+        let task = *task;
         if self.membership.is_ready() && task.life == self.membership.life() {
             return self.ask_for_cancel(task.id);
         }

@@ -40,8 +40,8 @@ impl Tasks {
     }
 
     /// The task whose ticket knows it by this id.
-    pub(super) fn of_ticket(&self, ticket: TaskId) -> Option<&Task> {
-        let task = self.by_slot.get(ticket.slot() as usize)?.as_ref()?;
+    pub(super) fn of_ticket(&mut self, ticket: TaskId) -> Option<&mut Task> {
+        let task = self.by_slot.get_mut(ticket.slot() as usize)?.as_mut()?;
         (task.ticket == ticket).then_some(task)
     }
 

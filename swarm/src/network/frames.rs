@@ -8,6 +8,7 @@ use baton_rdma::wire::{FrameHeader, Kind, Message, decode};
 use zerocopy::FromBytes;
 
 use super::batches::BatchWord;
+use super::ears::Tidings;
 use super::order::Asked;
 
 /// Longest frame that may be repeated: they are short.
@@ -22,6 +23,8 @@ pub(super) enum Word {
     End(TaskId),
     /// A task is submitted.
     Asked(Asked),
+    /// Who has gone, and what is given back.
+    Tidings(Tidings),
 }
 
 /// A frame that has passed.
@@ -35,6 +38,8 @@ pub(super) struct Passed {
     pub(super) given_back: Option<TaskId>,
     /// This task is dropped because it cannot be in time any more, or others would not.
     pub(super) given_up: Option<TaskId>,
+    /// What it says of who is there and who has what.
+    pub(super) tidings: Option<Tidings>,
     /// What it says about a batch.
     pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
@@ -130,11 +135,22 @@ impl FrameTracker {
             _ => None,
         };
         let batch = message.as_ref().and_then(BatchWord::of);
+        let tidings = message.as_ref().and_then(Tidings::of);
         let asked = message.as_ref().and_then(Asked::of).map(Word::Asked);
         let said = word.map(Word::End).or(asked);
+        self.words.extend(tidings.map(|tidings| (self.written, Word::Tidings(tidings))));
         self.words.extend(said.map(|said| (self.written, said)));
         let len = self.len;
         let whole = head.len() == len;
-        Passed { kind, len, word, given_back, given_up, batch, bytes: whole.then_some(head) }
+        Passed {
+            kind,
+            len,
+            word,
+            given_back,
+            given_up,
+            tidings,
+            batch,
+            bytes: whole.then_some(head),
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 mod batches;
 mod conn;
+mod ears;
 mod faults;
 mod frames;
 mod order;
@@ -263,6 +264,22 @@ impl Network {
     /// How far apart clocks may have drifted while every process stood still.
     pub(crate) fn drift_in_pauses(&self) -> Nanos {
         self.state.borrow().watch.batches.drift_in_pauses()
+    }
+
+    /// Faults wait for messages of these kinds, of which so many pass first.
+    pub(crate) fn lie_in_wait(&self, faults: Vec<(Kind, u32)>) {
+        self.state.borrow_mut().watch.ears.lie_in_wait(faults);
+    }
+
+    /// Those whose message has passed since the last call, who sent it and to whom.
+    pub(crate) fn take_sprung(&self) -> Vec<(usize, HostId, HostId)> {
+        std::mem::take(&mut self.state.borrow_mut().watch.ears.sprung)
+    }
+
+    /// Some thread of the scheduler stands still until then.
+    pub(crate) fn scheduler_sleeps(&self, until: Nanos) {
+        let watch = &mut self.state.borrow_mut().watch;
+        watch.awake_since = watch.awake_since.max(until);
     }
 
     /// What was seen of tasks' outcomes and of hosts' connections.

@@ -137,7 +137,7 @@ pub struct SimStream {
 impl Read for SimStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut state = self.network.state.borrow_mut();
-        let State { conns, watch, now, .. } = &mut *state;
+        let State { conns, watch, now, endpoints, .. } = &mut *state;
         let conn = &mut conns[self.conn];
         let side = &mut conn.ends[self.end];
         if side.received.is_empty() {
@@ -152,7 +152,7 @@ impl Read for SimStream {
         while n < buf.len() && !side.received.is_empty() {
             n += side.received.read(&mut buf[n..])?;
         }
-        let reader = side.endpoint;
+        let reader = (side.endpoint, endpoints[side.endpoint].host);
         conn.ways[1 - self.end].frames.read(n, |word| watch.read(reader, word, *now));
         state.make_room(self.conn, self.end);
         Ok(n)
@@ -270,6 +270,8 @@ impl State {
             if let Some(task) = passed.given_up {
                 watch.check_turn(writer, from, task, now);
             }
+            watch.said_of(from, passed.tidings, now);
+            watch.ears.passes(passed.kind, from, to);
             watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
                 watch.check_order(writer, from, &word, now);

@@ -7,6 +7,7 @@ use baton_core::{Nanos, TaskId};
 use super::HostId;
 use super::batches::{BatchWord, Batches};
 use super::conn::Conn;
+use super::ears::{Ears, Tidings};
 use super::frames::Word;
 use super::order::Order;
 
@@ -33,6 +34,10 @@ pub struct Watch {
     pub(super) batches: Batches,
     /// Tasks between request and plan.
     order: Order,
+    /// Who has gone, and what was given back.
+    pub(super) ears: Ears,
+    /// No thread of a scheduler has stood still since then.
+    pub(super) awake_since: Nanos,
     /// A scheduler follows rules that a trial found. They may pass a task over for others, and serve it later.
     pub(super) others_go_first: bool,
 }
@@ -46,6 +51,16 @@ impl Watch {
     /// True if a scheduler that stopped gave the task back, and its frontend has read that.
     pub(crate) fn was_given_back(&self, task: TaskId) -> bool {
         self.given_back.contains(&task.0) && !self.word_unheard(task)
+    }
+
+    /// True if no scheduler has the task in this slot: one gave it back, and its frontend has read that and not submitted it again.
+    pub(crate) fn is_returned(&self, frontend: HostId, slot: u32) -> bool {
+        self.ears.is_returned(frontend, slot)
+    }
+
+    /// When a scheduler gave the frontend a task back last.
+    pub(crate) fn last_return(&self, frontend: HostId) -> Option<Nanos> {
+        self.ears.last_return(frontend)
     }
 
     /// True if a connection between the two has ended or broken.
@@ -68,8 +83,9 @@ impl Watch {
     }
 
     /// The owner of this endpoint has read that.
-    pub(super) fn read(&mut self, reader: usize, word: Word, now: Nanos) {
+    pub(super) fn read(&mut self, (reader, host): (usize, HostId), word: Word, now: Nanos) {
         match word {
+            Word::Tidings(tidings) => self.ears.heard(host, tidings, now),
             Word::End(task) => self.heard(task),
             Word::Asked(asked) => self.order.read(reader, asked, now),
         }
@@ -84,6 +100,9 @@ impl Watch {
         now: Nanos,
     ) {
         let BatchWord::Planned(batch, planned) = word else { return };
+        if let Some(what) = self.ears.planned(scheduler, word, now, self.awake_since) {
+            self.batches.wrong.get_or_insert(what);
+        }
         let wrong = self.order.planned((thread, planned.model), &planned.tasks, now);
         self.note_disorder(scheduler, wrong.map(|what| format!("in batch {batch} task {what}")));
     }
@@ -98,6 +117,11 @@ impl Watch {
     ) {
         let wrong = self.order.given_up(thread, task.0, now);
         self.note_disorder(scheduler, wrong);
+    }
+
+    /// `from` writes that.
+    pub(super) fn said_of(&mut self, from: HostId, tidings: Option<Tidings>, now: Nanos) {
+        tidings.into_iter().for_each(|tidings| self.ears.said(from, tidings, now));
     }
 
     fn note_disorder(&mut self, scheduler: HostId, wrong: Option<String>) {

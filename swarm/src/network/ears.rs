@@ -1,0 +1,133 @@
+//! What has been said and heard beside outcomes: which tasks no scheduler has, which frontends have gone, and messages
+//! that faults wait for.
+
+use std::collections::BTreeMap;
+
+use baton_core::{DropReason, Nanos, TaskId};
+use baton_rdma::wire::{Kind, Message};
+
+use super::HostId;
+use super::batches::BatchWord;
+
+/// How long a thread may take to hear from another that a frontend has gone.
+const TOLD: Nanos = Nanos::from_millis(5);
+/// `TaskEnd.kind` of a dropped task.
+const DROPPED: u8 = 1;
+
+/// What a frame says of who is there and who has what.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tidings {
+    /// A frontend hands the task to a scheduler.
+    Submitted(TaskId),
+    /// A scheduler gives the task back: it stops, or nobody serves the model.
+    Returned(TaskId),
+    /// A scheduler introduces the frontend with this number to a backend.
+    Up(u16),
+    /// A scheduler says that it has gone.
+    Down(u16),
+}
+
+impl Tidings {
+    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+        let returns = [DropReason::Shutdown.code(), DropReason::NoBackend.code()];
+        match message {
+            Message::Submit(submit) => Some(Self::Submitted(TaskId(submit.task.get()))),
+            Message::TaskEnd(end) if end.kind == DROPPED && returns.contains(&end.reason) => {
+                Some(Self::Returned(TaskId(end.task.get())))
+            }
+            Message::PeerUp(up) => Some(Self::Up(up.frontend.get() as u16)),
+            Message::PeerDown(down) => Some(Self::Down(down.frontend.get() as u16)),
+            _ => None,
+        }
+    }
+}
+
+/// What was heard.
+#[derive(Default, Debug)]
+pub(super) struct Ears {
+    /// The task that was submitted last, by frontend and slot, and whether a scheduler has given it back.
+    tasks: BTreeMap<(HostId, u32), (TaskId, bool)>,
+    /// The last time that a scheduler gave a task back to this frontend.
+    returns: BTreeMap<HostId, Nanos>,
+    /// Frontends that a scheduler has said to have gone, and when, by its host and their number.
+    gone: BTreeMap<(HostId, u16), Nanos>,
+    /// Messages that faults wait for: which fault, what kind, and how many pass first.
+    awaited: Vec<(usize, Kind, u32)>,
+    /// Faults whose message has passed, who sent it and to whom.
+    pub(super) sprung: Vec<(usize, HostId, HostId)>,
+}
+
+impl Ears {
+    /// `from` writes that.
+    pub(super) fn said(&mut self, from: HostId, tidings: Tidings, now: Nanos) {
+        match tidings {
+            Tidings::Submitted(task) => {
+                self.tasks.insert((from, task.slot()), (task, false));
+            }
+            Tidings::Returned(_) => {}
+            Tidings::Up(frontend) => drop(self.gone.remove(&(from, frontend))),
+            Tidings::Down(frontend) => drop(self.gone.entry((from, frontend)).or_insert(now)),
+        }
+    }
+
+    /// `reader` has read that.
+    pub(super) fn heard(&mut self, reader: HostId, tidings: Tidings, now: Nanos) {
+        if let Tidings::Returned(task) = tidings {
+            self.returns.insert(reader, now);
+            // It may be the word on an earlier task, said again.
+            if let Some((last, is_returned)) = self.tasks.get_mut(&(reader, task.slot())) {
+                *is_returned |= *last == task;
+            }
+        }
+    }
+
+    /// True if the task in this slot was given back to its frontend, which has not submitted it again.
+    pub(super) fn is_returned(&self, frontend: HostId, slot: u32) -> bool {
+        self.tasks.get(&(frontend, slot)).is_some_and(|(_, is_returned)| *is_returned)
+    }
+
+    /// When a task was given back to the frontend last.
+    pub(super) fn last_return(&self, frontend: HostId) -> Option<Nanos> {
+        self.returns.get(&frontend).copied()
+    }
+
+    /// What is wrong with a plan of the scheduler's: it has a task of a frontend that has long gone. `awake_since`: no thread of
+    /// the scheduler has stood still since then.
+    pub(super) fn planned(
+        &self,
+        scheduler: HostId,
+        word: &BatchWord,
+        now: Nanos,
+        awake_since: Nanos,
+    ) -> Option<String> {
+        let BatchWord::Planned(batch, planned) = word else { return None };
+        let since = |task: &u64| self.gone.get(&(scheduler, TaskId(*task).frontend().0));
+        let is_old = |since: &Nanos| (*since).max(awake_since) + TOLD < now;
+        let task = planned.tasks.iter().find(|task| since(task).is_some_and(is_old))?;
+        Some(format!(
+            "batch {batch} has task {task:x} of a frontend that its scheduler knows has gone"
+        ))
+    }
+
+    pub(super) fn lie_in_wait(&mut self, faults: Vec<(Kind, u32)>) {
+        let awaited = faults.into_iter().enumerate().map(|(at, (kind, passes))| (at, kind, passes));
+        self.awaited = awaited.collect();
+        self.sprung.clear();
+    }
+
+    /// A message passes.
+    pub(super) fn passes(&mut self, kind: Kind, from: HostId, to: HostId) {
+        let Self { awaited, sprung, .. } = self;
+        awaited.retain_mut(|(which, awaited, passes)| {
+            if *awaited != kind {
+                return true;
+            }
+            if *passes == 0 {
+                sprung.push((*which, from, to));
+                return false;
+            }
+            *passes -= 1;
+            true
+        });
+    }
+}
