@@ -61,10 +61,10 @@ const DEEDS: [Deed; 10] = [
 /// Ambushes of a run at most.
 const AMBUSHES_MAX: u32 = 3;
 
-/// In one run of three: what waits for which messages.
+/// In one run of five: what waits for which messages.
 pub(crate) fn draw(seed: u64, cluster: &Cluster) -> Vec<Ambush> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x616d_6275);
-    if rng.random_range(0..3) > 0 {
+    if rng.random_range(0..5) > 0 {
         return Vec::new();
     }
     let kinds = Kind::ALL.iter().filter(|kind| happens(**kind)).copied();

@@ -125,7 +125,6 @@ impl Applications {
         if world.rng.random_range(0..1000) < load.cancels {
             let at = world.rng.random_range(0..open.len());
             open[at].ticket.cancel();
-            open[at].is_cancelled = true;
             world.trace.event(world.now, format_args!("task {} cancelled", open[at].number));
         }
         if world.rng.random_range(0..1000) < load.drops {
@@ -166,7 +165,6 @@ impl Applications {
                 }
             }
             self.check_leases(world, frontend);
-            self.check_withdrawn(world, frontend);
         }
     }
 
@@ -307,25 +305,6 @@ impl Applications {
         });
         if !held && !lost {
             world.fail(format!("task {number} was forgotten: its frontend heard no outcome"));
-        }
-    }
-
-    /// A cancelled task ends as soon as no scheduler has it: it is its client's alone then.
-    fn check_withdrawn(&mut self, world: &World, frontend: usize) {
-        let Some(process) = &world.frontends[frontend] else { return };
-        let (host, polled) = (process.host, process.line.polled);
-        for task in self.open[frontend].iter_mut().filter(|task| task.is_cancelled) {
-            let slot = task.ticket.task().slot();
-            if world.network.watch(|watch| watch.is_returned(host, slot)) {
-                task.withdrawn.get_or_insert(world.now);
-            }
-        }
-        let ignored = |task: &&Submitted| task.withdrawn.is_some_and(|at| at + SLACK < polled);
-        if let Some(task) = self.open[frontend].iter().find(ignored) {
-            let number = task.number;
-            world.fail(format!(
-                "task {number} was cancelled while no scheduler had it, and went on"
-            ));
         }
     }
 

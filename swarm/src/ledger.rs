@@ -83,7 +83,7 @@ pub struct Ledger {
     tasks: Vec<Task>,
     /// Every life of the scheduler.
     pub schedulers: Vec<HostId>,
-    /// Those that were told to stop.
+    /// Those that a supervisor told to stop.
     pub(crate) stopped: Vec<HostId>,
     /// Rows executed.
     pub executed: u64,

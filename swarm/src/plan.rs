@@ -124,8 +124,7 @@ impl Plan {
 
     /// The same, where every GPU slot holds every model.
     pub fn without_caches(seed: u64) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let rng = &mut rng;
+        let rng = &mut StdRng::seed_from_u64(seed);
         let (scale, mut scaling) = Scale::draw(seed);
         let mut link = link(rng);
         let mut cluster = cluster(rng, &link);
@@ -141,23 +140,18 @@ impl Plan {
         scale.load(&mut scaling, &mut load);
         let send_queue_bytes = 1 << rng.random_range(15..=20);
         scale.narrow(&mut link, &mut sizes, &mut cluster);
-        let transport = Transport {
-            send_queue_bytes,
-            member_queue_bytes: member_queues(&mut sizes, scale, &cluster, send_queue_bytes),
-            handshake_timeout: ms(rng.random_range(40..=200)),
-        };
+        let member_queue_bytes = member_queues(&mut sizes, scale, &cluster, send_queue_bytes);
+        let handshake_timeout = ms(rng.random_range(40..=200));
+        let transport = Transport { send_queue_bytes, member_queue_bytes, handshake_timeout };
         let mut drift_ppm = rng.random_range(0..=90);
         leave_out(&mut scaling, &mut link, &mut drift_ppm);
         link.patience = patience(&mut scaling, link.patience);
         let mut faults = faults::draw(rng, &cluster, frontends, span);
         faults.extend(scale.trouble(&mut scaling, span));
         faults.extend(companions::of(seed, &faults, &cluster, frontends, span));
-        if scale == Scale::Bystanders {
-            faults = faults::of_frontends(&mut scaling, frontends, span);
-        }
+        scale.spare(&mut scaling, &mut faults, frontends, span);
         faults.sort_by_key(|(at, _)| *at);
-        let parted = faults.iter().map(|(at, fault)| *at + fault.parts()).max();
-        let span = span.max(pauses_end(&faults)).max(parted.unwrap_or(span));
+        let span = span.max(long_faults_end(&faults));
         let attacks = Vec::new();
         let changes = Change::draw(seed, &cluster, span);
         // Little room, so that numbers serve one model after the other.
@@ -215,6 +209,13 @@ impl Plan {
             && self.ambushes.is_empty()
             && self.faults.iter().all(|(_, fault)| fault.is_calm())
     }
+}
+
+/// When the last fault ends that everybody stands still for, or that parts the scheduler from a member.
+fn long_faults_end(faults: &[(Nanos, Fault)]) -> Nanos {
+    let parted = faults.iter().filter(|(_, fault)| fault.parts() > Nanos::ZERO);
+    let parted = parted.map(|(at, fault)| *at + fault.parts()).max();
+    pauses_end(faults).max(parted.unwrap_or(Nanos::ZERO))
 }
 
 /// When the last fault ends of those that are longer than a run usually is.

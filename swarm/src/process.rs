@@ -206,6 +206,8 @@ pub struct BackendProcess {
     pub clock: SkewedClock,
     /// When it is polled.
     pub line: Line,
+    /// It was asked to leave.
+    pub(crate) is_leaving: bool,
 }
 
 /// A client.

@@ -233,9 +233,10 @@ impl Run {
         }
     }
 
-    /// Whoever stays away, operators have their answers.
+    /// Operators have their answers also while backends stay away.
     fn await_operators(&mut self, longest: Nanos) {
-        if !self.plan.attacks.is_empty() || !(self.silent.is_empty() && self.deaf.is_empty()) {
+        let all_hear = self.silent.is_empty() && self.deaf.is_empty();
+        if !all_hear || !self.plan.attacks.is_empty() {
             return;
         }
         let answered =

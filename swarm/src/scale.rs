@@ -8,7 +8,7 @@ use baton_topo::Cluster;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::faults::{Fault, Who};
+use crate::faults::{Fault, Who, of_frontends};
 use crate::network::Link;
 use crate::plan::{Load, model};
 
@@ -101,6 +101,19 @@ impl Scale {
                 let (from, to) = load.deadline_percent;
                 load.deadline_percent = (from * 5, to * 20);
             }
+        }
+    }
+
+    /// Where there are bystanders, something happens to frontends alone.
+    pub(crate) fn spare(
+        self,
+        rng: &mut StdRng,
+        faults: &mut Vec<(Nanos, Fault)>,
+        frontends: usize,
+        span: Nanos,
+    ) {
+        if self == Self::Bystanders {
+            *faults = of_frontends(rng, frontends, span);
         }
     }
 

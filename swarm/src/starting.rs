@@ -100,7 +100,15 @@ impl World {
         let worker = Worker::new(config, measured, transport, gpus.clone());
         let worker = worker.expect("its batches are small");
         self.trace.event(self.now, format_args!("backend {name} starts as {host:?}"));
-        self.backends.push(Some(BackendProcess { worker, gpus, at, host, clock, line }));
+        self.backends.push(Some(BackendProcess {
+            worker,
+            gpus,
+            at,
+            host,
+            clock,
+            line,
+            is_leaving: false,
+        }));
         self.backends.len() - 1
     }
 
@@ -160,6 +168,7 @@ impl World {
         if let Some(process) = &mut self.backends[backend] {
             let local = process.clock.at(now);
             process.worker.leave(local);
+            process.is_leaving = true;
             process.line.wake(now);
         }
     }

@@ -1,14 +1,27 @@
 //! What supervisors and applications do: start processes, notice that they ended, start them again.
 
+use baton_backend::BackendError;
 use baton_core::Nanos;
+use baton_rdma::wire::RefuseCode;
 use baton_topo::Agent as _;
 
 use crate::faults::Who;
 use crate::network::HostId;
+use crate::process::BackendProcess;
 use crate::run::{Run, Step};
 
 /// From a process's end to its next start.
 const RESTART: Nanos = Nanos::from_millis(15);
+
+/// A backend that leaves waits for the word of the ControlThread, also while ModelThreads say farewell. Returns what is not
+/// so.
+fn left_in_error(process: &BackendProcess) -> Option<String> {
+    let Err(BackendError::Membership(error)) = process.worker.result()? else { return None };
+    let is_farewell = error.code() == Some(RefuseCode::Shutdown);
+    let (at, error) = (process.at, error.to_string());
+    (process.is_leaving && is_farewell && error.contains("ModelThread"))
+        .then(|| format!("backend {at} was asked to leave, and ended with an error: {error}"))
+}
 
 impl Run {
     pub(crate) fn start(&mut self, who: Who) {
@@ -46,6 +59,9 @@ impl Run {
                 let line = format!("backend {at} ended: {result:?}");
                 self.world.trace.event(self.world.now, format_args!("{line}"));
                 self.past.backend(process);
+                if let Some(what) = left_in_error(process) {
+                    self.world.fail(what);
+                }
                 self.world.backends[place] = None;
                 self.backends[at] = None;
                 self.start_after(Who::Backend(at), RESTART);

@@ -96,10 +96,6 @@ pub struct Submitted {
     pub checksum: [u8; 8],
     /// The end of its lease, on its frontend's clock.
     pub lease_ends: Nanos,
-    /// Its application has cancelled it.
-    pub(crate) is_cancelled: bool,
-    /// Since when it is cancelled and no scheduler has it.
-    pub(crate) withdrawn: Option<Nanos>,
 }
 
 /// A cluster.
@@ -218,9 +214,7 @@ impl World {
         let accuracy_min = variants::asked(spec, number);
         let input = input.with_accuracy_min(per_cent(accuracy_min));
         let ticket = input.submit_at(local, deadline).ok()?;
-        let id = ticket.task();
-        let host = process.host;
-        let life = process.life;
+        let (id, host, life) = (ticket.task(), process.host, process.life);
         self.trace.event(
             self.now,
             format_args!(
@@ -247,14 +241,7 @@ impl World {
             runs: Vec::new(),
         });
         let lease_ends = local + within + self.cluster.frontend.lease_grace;
-        Some(Submitted {
-            ticket,
-            number,
-            checksum,
-            lease_ends,
-            is_cancelled: false,
-            withdrawn: None,
-        })
+        Some(Submitted { ticket, number, checksum, lease_ends })
     }
 
     /// Lets `span` pass.

@@ -135,8 +135,8 @@ impl Tenant {
 
 /// Both tenants for some seconds, after half a second in which λ is learnt and only the modest one asks:
 /// the modest one and the flooding one.
-fn run(cluster: Cluster, models: [usize; 2], seconds: u64) -> [Tenant; 2] {
-    let mut world = World::new(cluster, Conditions::quiet(), 7);
+fn run(seed: u64, cluster: Cluster, models: [usize; 2], seconds: u64) -> [Tenant; 2] {
+    let mut world = World::new(cluster, Conditions::quiet(), seed);
     world.start_scheduler();
     world.start_backend(0);
     world.start_backend(1);
@@ -166,6 +166,9 @@ fn run(cluster: Cluster, models: [usize; 2], seconds: u64) -> [Tenant; 2] {
     tenants
 }
 
+/// The second is the worst of 40 for who shares a model without a quota.
+const SEEDS: [u64; 2] = [7, 12];
+
 fn share() -> Option<RateLimit> {
     Some(RateLimit::per_second(SHARE_RPS))
 }
@@ -192,30 +195,37 @@ fn assert_kept_apart([modest, flood]: &[Tenant; 2]) {
 #[test]
 fn a_flooding_frontend_does_not_hurt_another_of_the_same_model() {
     let quota = QuotaLimits { frontend: share(), ..QuotaLimits::default() };
-    assert_kept_apart(&run(cluster(1, quota), [0, 0], 3));
+    for seed in SEEDS {
+        assert_kept_apart(&run(seed, cluster(1, quota), [0, 0], 3));
+    }
 }
 
 #[test]
 fn a_flooded_model_does_not_hurt_another() {
     let quota = QuotaLimits { model: share(), ..QuotaLimits::default() };
-    assert_kept_apart(&run(cluster(2, quota), [0, 1], 3));
+    for seed in SEEDS {
+        assert_kept_apart(&run(seed, cluster(2, quota), [0, 1], 3));
+    }
 }
 
-/// Without any setting: the frontends of a model share it.
+/// Without any setting: the frontends of a model share it. Most of what the modest one loses it loses at the beginning, until
+/// the shares are known: at most 1.05 % in all, in 40 seeds.
 #[test]
 fn a_flooding_frontend_without_a_quota_is_given_what_the_other_leaves() {
-    let [modest, flood] = run(cluster(1, QuotaLimits::default()), [0, 0], 10);
-    let bad_rate = modest.bad_rate();
-    eprintln!("same model, no quota: bad rate {:.3} %", bad_rate * 1e2);
-    assert!(bad_rate <= 0.01, "with its beginning: {:?}", modest.tally());
-    let good_rps = f64::from(flood.tally().completed - flood.tally().late) / 10.0;
-    assert!(good_rps > 0.9 * (CAPACITY_RPS - MODEST_RPS), "{good_rps} {:?}", flood.tally());
+    for seed in SEEDS {
+        let [modest, flood] = run(seed, cluster(1, QuotaLimits::default()), [0, 0], 10);
+        let bad_rate = modest.bad_rate();
+        eprintln!("same model, no quota: bad rate {:.3} %", bad_rate * 1e2);
+        assert!(bad_rate <= 0.015, "seed {seed}: {:?}", modest.tally());
+        let good_rps = f64::from(flood.tally().completed - flood.tally().late) / 10.0;
+        assert!(good_rps > 0.9 * (CAPACITY_RPS - MODEST_RPS), "{good_rps} {:?}", flood.tally());
+    }
 }
 
 /// What a model's quota is for, and that the test of it can fail.
 #[test]
 fn without_quotas_a_flooded_model_takes_slots_from_another() {
-    let [modest, _] = run(cluster(2, QuotaLimits::default()), [0, 1], 3);
+    let [modest, _] = run(SEEDS[0], cluster(2, QuotaLimits::default()), [0, 1], 3);
     eprintln!("another model, no quota: bad rate {:.3} %", modest.bad_rate() * 1e2);
     assert!(modest.bad_rate() > 0.05, "{:?}", modest.tally());
 }

@@ -1,4 +1,4 @@
-//! What has been said and heard beside outcomes: which tasks no scheduler has, which frontends have gone, and messages
+//! What has been said and heard beside outcomes: what schedulers gave back, which frontends have gone, and messages
 //! that faults wait for.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,10 @@ const TOLD: Nanos = Nanos::from_millis(5);
 const DROPPED: u8 = 1;
 
 /// What a frame says of who is there and who has what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tidings {
-    /// A frontend hands the task to a scheduler.
-    Submitted(TaskId),
-    /// A scheduler gives the task back: it stops, or nobody serves the model.
-    Returned(TaskId),
+    /// A scheduler gives a task back: it stops, or no backend serves the model.
+    Returned,
     /// A scheduler introduces the frontend with this number to a backend.
     Up(u16),
     /// A scheduler says that it has gone.
@@ -31,9 +29,8 @@ impl Tidings {
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
         let returns = [DropReason::Shutdown.code(), DropReason::NoBackend.code()];
         match message {
-            Message::Submit(submit) => Some(Self::Submitted(TaskId(submit.task.get()))),
             Message::TaskEnd(end) if end.kind == DROPPED && returns.contains(&end.reason) => {
-                Some(Self::Returned(TaskId(end.task.get())))
+                Some(Self::Returned)
             }
             Message::PeerUp(up) => Some(Self::Up(up.frontend.get() as u16)),
             Message::PeerDown(down) => Some(Self::Down(down.frontend.get() as u16)),
@@ -45,8 +42,6 @@ impl Tidings {
 /// What was heard.
 #[derive(Default, Debug)]
 pub(super) struct Ears {
-    /// The task that was submitted last, by frontend and slot, and whether a scheduler has given it back.
-    tasks: BTreeMap<(HostId, u32), (TaskId, bool)>,
     /// The last time that a scheduler gave a task back to this frontend.
     returns: BTreeMap<HostId, Nanos>,
     /// Frontends that a scheduler has said to have gone, and when, by its host and their number.
@@ -61,10 +56,7 @@ impl Ears {
     /// `from` writes that.
     pub(super) fn said(&mut self, from: HostId, tidings: Tidings, now: Nanos) {
         match tidings {
-            Tidings::Submitted(task) => {
-                self.tasks.insert((from, task.slot()), (task, false));
-            }
-            Tidings::Returned(_) => {}
+            Tidings::Returned => {}
             Tidings::Up(frontend) => drop(self.gone.remove(&(from, frontend))),
             Tidings::Down(frontend) => drop(self.gone.entry((from, frontend)).or_insert(now)),
         }
@@ -72,18 +64,9 @@ impl Ears {
 
     /// `reader` has read that.
     pub(super) fn heard(&mut self, reader: HostId, tidings: Tidings, now: Nanos) {
-        if let Tidings::Returned(task) = tidings {
+        if tidings == Tidings::Returned {
             self.returns.insert(reader, now);
-            // It may be the word on an earlier task, said again.
-            if let Some((last, is_returned)) = self.tasks.get_mut(&(reader, task.slot())) {
-                *is_returned |= *last == task;
-            }
         }
-    }
-
-    /// True if the task in this slot was given back to its frontend, which has not submitted it again.
-    pub(super) fn is_returned(&self, frontend: HostId, slot: u32) -> bool {
-        self.tasks.get(&(frontend, slot)).is_some_and(|(_, is_returned)| *is_returned)
     }
 
     /// When a task was given back to the frontend last.

@@ -266,7 +266,7 @@ impl Network {
         self.state.borrow().watch.batches.drift_in_pauses()
     }
 
-    /// Faults wait for messages of these kinds, of which so many pass first.
+    /// Faults wait for messages of these kinds, each behind this many others of its kind.
     pub(crate) fn lie_in_wait(&self, faults: Vec<(Kind, u32)>) {
         self.state.borrow_mut().watch.ears.lie_in_wait(faults);
     }

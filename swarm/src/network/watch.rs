@@ -53,11 +53,6 @@ impl Watch {
         self.given_back.contains(&task.0) && !self.word_unheard(task)
     }
 
-    /// True if no scheduler has the task in this slot: one gave it back, and its frontend has read that and not submitted it again.
-    pub(crate) fn is_returned(&self, frontend: HostId, slot: u32) -> bool {
-        self.ears.is_returned(frontend, slot)
-    }
-
     /// When a scheduler gave the frontend a task back last.
     pub(crate) fn last_return(&self, frontend: HostId) -> Option<Nanos> {
         self.ears.last_return(frontend)

@@ -430,17 +430,6 @@ fn a_task_that_was_cancelled_is_not_submitted_to_the_next_scheduler() {
 }
 
 #[test]
-fn a_cancelled_task_that_is_given_back_ends() {
-    let (mut world, client) = World::open();
-    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, LONG);
-    ticket.cancel();
-    world.steps(2);
-    world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
-    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
-    assert_eq!(client.slots_in_use(), 0);
-}
-
-#[test]
 fn a_scheduler_without_any_model_that_was_named_is_none_to_go_on_with() {
     let (mut world, client) = World::open_with(|config| config.models(["alpha"]));
     let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);

@@ -180,6 +180,17 @@ fn a_cancelled_task_still_has_its_outcome() {
 }
 
 #[test]
+fn a_cancelled_task_that_is_given_back_ends() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    ticket.cancel();
+    world.steps(2);
+    world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
+    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
 fn a_dropped_ticket_cancels_and_its_slot_comes_back() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
