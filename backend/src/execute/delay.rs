@@ -91,6 +91,7 @@ mod tests {
         lateness.observe(Nanos::from_micros(60));
         assert_eq!(lateness.0, Nanos::from_micros(60));
         lateness.observe(Nanos::from_millis(4));
+        assert_eq!(lateness.0, SPIN_MAX);
         assert_eq!(lateness.to_park(SPIN_MAX), None);
         assert_eq!(lateness.to_park(SPIN_MAX + Nanos(1)), Some(Nanos(1)));
         for _ in 0..200 {
