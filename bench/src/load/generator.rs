@@ -28,6 +28,9 @@ const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
 /// Arrivals submitted between two passes of the I/O, which sends them together. A generator without free slots that has fallen behind frees
 /// some that often.
 const BURST_MAX: usize = 256;
+/// Arrivals that are due sooner after others wait this long, and leave together: a message for each costs more than half of the
+/// client's CPU time.
+const GATHER: Nanos = Nanos::from_micros(50);
 
 /// Between two models the client gets to say that it lives: inputs for hundreds of them take their time.
 pub(super) fn targets(
@@ -124,6 +127,8 @@ pub(super) struct Generator {
     pub(super) idle: Idle,
     /// All tickets have been looked at since the burst of arrivals began.
     has_reaped: bool,
+    /// Until then arrivals wait for others.
+    gathers_until: Nanos,
     /// When to look at all tickets.
     next_reap: Nanos,
     ended: Arc<Ended>,
@@ -150,6 +155,7 @@ impl Generator {
             outcomes: None,
             idle: Idle::Park,
             has_reaped: false,
+            gathers_until: Nanos::ZERO,
             next_reap: Nanos::MAX,
             ended: Arc::default(),
             reaped: 0,
@@ -171,7 +177,7 @@ impl Generator {
             self.driver.poll();
             self.reap_due(now);
             // What this submits leaves with the next pass, the one that precedes a rest included.
-            let caught_up = self.submit_due(now.min(end));
+            let caught_up = now < self.gathers_until.min(end) || self.submit_due(now, end);
             if now >= next_progress {
                 progress(&self.progress(now));
                 next_progress = now + progress_every;
@@ -191,7 +197,8 @@ impl Generator {
             return std::hint::spin_loop();
         }
         let now = self.clock.now();
-        let timeout = self.supply.next_at().min(until).min(self.next_reap) - now;
+        let next = self.supply.next_at().max(self.gathers_until);
+        let timeout = next.min(until).min(self.next_reap) - now;
         if timeout > Nanos::ZERO {
             self.driver.wait(Some(Duration::from_nanos(timeout.0)));
         }
@@ -216,9 +223,15 @@ impl Generator {
     }
 
     /// False if there are more arrivals than one burst takes.
-    fn submit_due(&mut self, until: Nanos) -> bool {
+    fn submit_due(&mut self, now: Nanos, end: Nanos) -> bool {
+        let first = self.supply.next_at();
         for _ in 0..BURST_MAX {
-            let Some(due) = self.supply.take(until) else { return true };
+            let Some(due) = self.supply.take(now.min(end)) else {
+                // In a closed loop no arrival has a moment of its own.
+                let is_group = self.supply.next_at() > first;
+                self.gathers_until = if is_group { now + GATHER } else { self.gathers_until };
+                return true;
+            };
             self.submit(due);
         }
         false
