@@ -14,6 +14,7 @@ use baton_client::{
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, Idle};
 
+use super::groups::Groups;
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
 use super::schedule::Due;
@@ -28,9 +29,6 @@ const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
 /// Arrivals submitted between two passes of the I/O, which sends them together. A generator without free slots that has fallen behind frees
 /// some that often.
 const BURST_MAX: usize = 256;
-/// Arrivals that are due sooner after others wait this long, and leave together: a message for each costs more than half of the
-/// client's CPU time.
-const GATHER: Nanos = Nanos::from_micros(50);
 
 /// Between two models the client gets to say that it lives: inputs for hundreds of them take their time.
 pub(super) fn targets(
@@ -127,8 +125,7 @@ pub(super) struct Generator {
     pub(super) idle: Idle,
     /// All tickets have been looked at since the burst of arrivals began.
     has_reaped: bool,
-    /// Until then arrivals wait for others.
-    gathers_until: Nanos,
+    groups: Groups,
     /// When to look at all tickets.
     next_reap: Nanos,
     ended: Arc<Ended>,
@@ -155,7 +152,7 @@ impl Generator {
             outcomes: None,
             idle: Idle::Park,
             has_reaped: false,
-            gathers_until: Nanos::ZERO,
+            groups: Groups::default(),
             next_reap: Nanos::MAX,
             ended: Arc::default(),
             reaped: 0,
@@ -177,7 +174,7 @@ impl Generator {
             self.driver.poll();
             self.reap_due(now);
             // What this submits leaves with the next pass, the one that precedes a rest included.
-            let caught_up = now < self.gathers_until.min(end) || self.submit_due(now, end);
+            let caught_up = self.groups.gathers(now, end) || self.submit_due(now, end);
             if now >= next_progress {
                 progress(&self.progress(now));
                 next_progress = now + progress_every;
@@ -197,7 +194,7 @@ impl Generator {
             return std::hint::spin_loop();
         }
         let now = self.clock.now();
-        let next = self.supply.next_at().max(self.gathers_until);
+        let next = self.groups.leaves_at(self.supply.next_at());
         let timeout = next.min(until).min(self.next_reap) - now;
         if timeout > Nanos::ZERO {
             self.driver.wait(Some(Duration::from_nanos(timeout.0)));
@@ -228,8 +225,9 @@ impl Generator {
         for _ in 0..BURST_MAX {
             let Some(due) = self.supply.take(now.min(end)) else {
                 // In a closed loop no arrival has a moment of its own.
-                let is_group = self.supply.next_at() > first;
-                self.gathers_until = if is_group { now + GATHER } else { self.gathers_until };
+                if self.idle != Idle::Spin && self.supply.next_at() > first {
+                    self.groups.have_left(now);
+                }
                 return true;
             };
             self.submit(due);
