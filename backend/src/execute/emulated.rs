@@ -7,7 +7,7 @@
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 use baton_types::{ModelId, Nanos, SplitMix64};
 
-use super::delay::wait_until;
+use super::delay::Delay;
 use super::engines::Loose;
 use super::measure::{Profiles, profiles_of};
 use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
@@ -18,7 +18,7 @@ pub(super) const OUTPUT_BYTES: usize = 8;
 /// Executes emulated models.
 #[derive(Debug)]
 pub struct Emulated {
-    clock: Clock,
+    delay: Delay,
     jitter: Jitter,
     /// By [`ModelId`]; `None` where the model is not emulated.
     models: Vec<Option<Model>>,
@@ -47,7 +47,7 @@ pub fn answer_of(input: &[u8], variant: u16) -> [u8; OUTPUT_BYTES] {
 impl Emulated {
     /// An engine without models. `seed` decides the jitter, if a model has any.
     pub fn new(clock: Clock, seed: u64) -> Self {
-        Self { clock, jitter: Jitter(SplitMix64::new(seed)), models: Vec::new() }
+        Self { delay: Delay::new(clock), jitter: Jitter(SplitMix64::new(seed)), models: Vec::new() }
     }
 
     fn add(&mut self, spec: &ModelSpec, jitter: f64) -> Result<(), EngineError> {
@@ -81,7 +81,7 @@ impl BlockingEngine for Emulated {
         };
         if let Some(weights) = spec.weights {
             // As long as the copy would take.
-            wait_until(self.clock, self.clock.now() + weights.load);
+            self.delay.wait_until(self.delay.clock.now() + weights.load);
         }
         self.add(spec, jitter)
     }
@@ -105,7 +105,7 @@ impl BlockingEngine for Emulated {
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
-        let (started, batch) = (self.clock.now(), inputs.len());
+        let (started, batch) = (self.delay.clock.now(), inputs.len());
         let Some(Some(loaded)) = self.models.get(model.0 as usize) else {
             return Err(EngineError::Execute { model, batch, problem: "not loaded".into() });
         };
@@ -117,7 +117,7 @@ impl BlockingEngine for Emulated {
         for row in 0..batch {
             outputs.row_mut(row).copy_from_slice(&answer_of(inputs.row(row), variant));
         }
-        wait_until(self.clock, started + latency);
+        self.delay.wait_until(started + latency);
         Ok(())
     }
 }

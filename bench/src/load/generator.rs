@@ -14,6 +14,7 @@ use baton_client::{
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, Idle};
 
+use super::groups::Groups;
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
 use super::schedule::Due;
@@ -124,6 +125,7 @@ pub(super) struct Generator {
     pub(super) idle: Idle,
     /// All tickets have been looked at since the burst of arrivals began.
     has_reaped: bool,
+    groups: Groups,
     /// When to look at all tickets.
     next_reap: Nanos,
     ended: Arc<Ended>,
@@ -150,6 +152,7 @@ impl Generator {
             outcomes: None,
             idle: Idle::Park,
             has_reaped: false,
+            groups: Groups::default(),
             next_reap: Nanos::MAX,
             ended: Arc::default(),
             reaped: 0,
@@ -171,7 +174,7 @@ impl Generator {
             self.driver.poll();
             self.reap_due(now);
             // What this submits leaves with the next pass, the one that precedes a rest included.
-            let caught_up = self.submit_due(now.min(end));
+            let caught_up = self.groups.gathers(now, end) || self.submit_due(now, end);
             if now >= next_progress {
                 progress(&self.progress(now));
                 next_progress = now + progress_every;
@@ -191,7 +194,8 @@ impl Generator {
             return std::hint::spin_loop();
         }
         let now = self.clock.now();
-        let timeout = self.supply.next_at().min(until).min(self.next_reap) - now;
+        let next = self.groups.leaves_at(self.supply.next_at());
+        let timeout = next.min(until).min(self.next_reap) - now;
         if timeout > Nanos::ZERO {
             self.driver.wait(Some(Duration::from_nanos(timeout.0)));
         }
@@ -216,9 +220,16 @@ impl Generator {
     }
 
     /// False if there are more arrivals than one burst takes.
-    fn submit_due(&mut self, until: Nanos) -> bool {
+    fn submit_due(&mut self, now: Nanos, end: Nanos) -> bool {
+        let first = self.supply.next_at();
         for _ in 0..BURST_MAX {
-            let Some(due) = self.supply.take(until) else { return true };
+            let Some(due) = self.supply.take(now.min(end)) else {
+                // In a closed loop no arrival has a moment of its own.
+                if self.idle != Idle::Spin && self.supply.next_at() > first {
+                    self.groups.have_left(now);
+                }
+                return true;
+            };
             self.submit(due);
         }
         false

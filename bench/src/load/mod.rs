@@ -8,6 +8,7 @@ mod caches;
 mod examples;
 mod figure;
 mod generator;
+mod groups;
 mod inputs;
 mod latency;
 mod message;

@@ -13,10 +13,12 @@ mod ahead;
 mod backing;
 mod error;
 mod exposed;
+mod free_list;
 mod guards;
 mod slot;
 
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +32,7 @@ pub use ahead::InputAhead;
 pub use backing::Backing;
 pub use error::{ReadRefusal, SlabError};
 pub(crate) use exposed::Exposed;
+use free_list::FreeList;
 use guards::Place;
 pub use guards::{InputMut, OutputMut, OutputRef, ReadLease};
 pub use slot::InputState;
@@ -60,10 +63,8 @@ struct Slab {
     /// Shared with its registration, if a fabric has one.
     inputs: Arc<Region>,
     outputs: Region,
-    // A bounded channel serves as a lock-free queue of slot numbers: first in, first out, so that a
-    // slot rests as long as possible before its memory is used again.
-    free_in: Sender<u32>,
-    free_out: Receiver<u32>,
+    /// By positions in the slab.
+    free: FreeList,
 }
 
 struct Slot {
@@ -189,7 +190,7 @@ impl SlabSet {
     /// [`SlabError::Exhausted`] or [`SlabError::UnknownModel`].
     pub fn acquire(self: &Arc<Self>, model: ModelId) -> Result<InputMut, SlabError> {
         let slab = self.slab_of(model).ok_or(SlabError::UnknownModel)?;
-        let slot = slab.free_out.try_recv().map_err(|_| SlabError::Exhausted)?;
+        let slot = slab.first + slab.free.take().ok_or(SlabError::Exhausted)?;
         self.slots[slot as usize].state.fill();
         Ok(InputMut::new(self.place(slot)))
     }
@@ -229,7 +230,7 @@ impl SlabSet {
     /// Takes the slots that are free out of use, for good. True once that is all of them: no
     /// task of this set is left.
     pub fn retire(&self) -> bool {
-        let free = self.slabs.iter().map(|slab| slab.free_out.try_iter().count());
+        let free = self.slabs.iter().map(|slab| iter::from_fn(|| slab.free.take()).count());
         let free = free.sum::<usize>() as u32;
         self.retired.fetch_add(free, Ordering::Release) + free == self.slots.len() as u32
     }
@@ -318,10 +319,9 @@ impl SlabSet {
 
     /// Slots that are neither free nor retired.
     pub fn in_use(&self) -> u32 {
-        // Before the free ones: a slot that is retired meanwhile counts as used, and never twice as unused.
-        let retired = self.retired.load(Ordering::Acquire) as usize;
-        let free: usize = self.slabs.iter().map(|slab| slab.free_out.len()).sum();
-        (self.slots.len() - free - retired) as u32
+        // Before the taken ones, of which they are a part: a slot that is retired meanwhile counts as used.
+        let retired = self.retired.load(Ordering::Acquire);
+        self.slabs.iter().map(|slab| slab.free.taken()).sum::<u32>() - retired
     }
 
     /// READ leases that are out. Walks all slots: for tests and diagnosis.
@@ -350,15 +350,14 @@ impl SlabSet {
         let inputs = Arc::new(region(stride, backing)?);
         let outputs = region(output_stride, Backing::Private)?;
         let first = self.slots.len() as u32;
-        let (free_in, free_out) = crossbeam_channel::bounded(spec.slots as usize);
-        for slot in first..first + spec.slots {
-            free_in.try_send(slot).expect("the queue has a place for every slot");
+        for _ in 0..spec.slots {
             let state = SlotState::new(first_generation);
             let (frontend, renewed) = (AtomicU16::new(0), AtomicBool::new(false));
             let (input_len, output_len) = (AtomicU32::new(spec.input_bytes), AtomicU32::new(0));
             self.slots.push(Slot { state, slab, frontend, renewed, input_len, output_len });
         }
-        let slab = Slab { spec, first, stride, output_stride, inputs, outputs, free_in, free_out };
+        let free = FreeList::all(spec.slots);
+        let slab = Slab { spec, first, stride, output_stride, inputs, outputs, free };
         self.slabs.push(slab);
         Ok(())
     }
@@ -434,7 +433,7 @@ impl SlabSet {
 
     fn free(&self, slot: u32) {
         let slab = &self.slabs[self.slots[slot as usize].slab as usize];
-        slab.free_in.try_send(slot).expect("the queue has a place for every slot");
+        slab.free.give(slot - slab.first);
         self.on_free.get().into_iter().for_each(|call| call());
     }
 }
