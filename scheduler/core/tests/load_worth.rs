@@ -172,8 +172,24 @@ fn a_crowd_gets_a_copy_before_a_cold_model_is_loaded() {
     assert_eq!(crowd(10, QUARTER, 1).first(), Some(&copy));
     let first = |planned: Vec<(u32, u32, Vec<u32>, LoadReason)>| planned.first().map(|p| p.1);
     assert_eq!(first(crowd(10, 0, 1)), Some(2), "it loses nothing");
-    assert_eq!(first(crowd(7, QUARTER, 1)), Some(2), "its slot has time");
+    assert_eq!(crowd(7, QUARTER, 1).first(), Some(&copy), "too little is to spare");
+    assert_eq!(first(crowd(5, QUARTER, 1)), Some(2), "its slot has time");
     assert_eq!(first(crowd(10, 400, 60)), Some(2), "what leaves is worth more than it loses");
+}
+
+/// Both slots hold model 0, of whose 100 tasks 75 were executed, in 10 ms. The other's batch takes 1 ms.
+#[test]
+fn a_copy_of_a_model_that_loses_tasks_goes_for_more_tasks_than_it_would_execute_meanwhile() {
+    for (bad_rate, coming, goes) in [(QUARTER, 7, false), (QUARTER, 8, true), (328, 1, true)] {
+        let mut stage = Stage::new(&[1, 1]);
+        [0, 1].into_iter().for_each(|slot| stage.place(0, slot));
+        stage.come(0, 100);
+        stage.execute(0, 0, MS.times(10));
+        stage.wait_for(0, 4, MS.times(50), bad_rate);
+        stage.wait_for(2, coming, MS.times(50), 0);
+        let expected = if goes { vec![(1, 2, vec![0], LoadReason::Waiting)] } else { vec![] };
+        assert_eq!(stage.plan(), expected, "{bad_rate} {coming}");
+    }
 }
 
 /// Its tasks cannot wait for a LOAD, others' can.

@@ -33,7 +33,7 @@ pub(super) const BUSY: u64 = 819;
 const LESS: u64 = 26;
 
 /// A model loses tasks if more than half a per cent of them are bad, in 1/65536.
-const LOSING: u32 = 328;
+pub(super) const LOSING: u32 = 328;
 
 /// What execution times are counted in: sums over minutes fit.
 pub(super) const WORK_UNIT: Nanos = Nanos(1 << 16);
@@ -50,11 +50,13 @@ struct Job {
 
 /// What waits for a model: until when its execution may begin, and how many tasks.
 #[derive(Clone, Copy, Default, Debug)]
-struct Wanted {
+pub(super) struct Wanted {
     start_by: Nanos,
-    tasks: u32,
+    pub(super) tasks: u32,
+    /// How long they take of a slot.
+    pub(super) latency: Nanos,
     /// Of the tasks of the last seconds those given up, in 1/65536.
-    bad_rate: u32,
+    pub(super) bad_rate: u32,
 }
 
 /// What a slot executes.
@@ -75,7 +77,7 @@ pub(super) struct Work {
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    wanted: Box<[Wanted]>,
+    pub(super) wanted: Box<[Wanted]>,
     /// Cold models by the latest start of their LOAD.
     cold: IndexedHeap<Nanos>,
     /// Cold models whose tasks could not wait for a LOAD, those with the most demand first.
@@ -120,16 +122,6 @@ impl Pool {
         self.missed.remove(model.0);
         self.losing.remove(model.0);
         self.work.forget(model);
-    }
-
-    /// Tasks that wait for the model, as many as go into one batch.
-    pub(super) fn waiting(&self, model: ModelId) -> u32 {
-        self.wanted[model.0 as usize].tasks
-    }
-
-    /// Of the model's tasks those given up, in 1/65536.
-    pub(super) fn bad_rate(&self, model: ModelId) -> u32 {
-        self.wanted[model.0 as usize].bad_rate
     }
 
     /// When the LOAD of a cold model must begin, if tasks wait for it.
@@ -225,7 +217,7 @@ impl LoadState {
         pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
             let Candidate { invalid_after, latency, delay, batch: tasks, bad_rate, .. } = candidate;
             let start_by = invalid_after + latency - alone - delay.times(2);
-            Wanted { start_by, tasks, bad_rate }
+            Wanted { start_by, tasks, latency, bad_rate }
         });
         self.note_pool(model);
     }

@@ -1,13 +1,13 @@
 //! What is loaded for models that lose tasks, before what tasks wait for: a LOAD is worth the tasks that it saves in the next
 //! seconds.
 //!
-//! A model that loses tasks although slots hold it lacks execution time, if these execute nearly all the time. A copy gives it what
+//! A model that loses tasks although slots hold it lacks execution time, if these execute most of the time. A copy gives it what
 //! another slot has to spare. A model that no slot holds, and whose tasks cannot wait for a LOAD, lacks its weights, and all its tasks
 //! count. Either LOAD is made if that is more than what leaves for it is worth.
 
 use core::cmp::Reverse;
 
-use super::baton::{BUSY, PROBED, Pool, WORK_UNIT};
+use super::baton::{BUSY, LOSING, PROBED, Pool, WORK_UNIT, Wanted};
 use super::worth::SPAN;
 use super::{LoadReason, LoadSink, LoadState, Rule};
 use crate::candidate::Gpu;
@@ -19,8 +19,8 @@ const COPIES_AT_A_TIME: u32 = 4;
 const LOOK: Nanos = Nanos::from_millis(10);
 /// What a slot executes is a mean over about this many looks.
 const LOOKS: u64 = 10;
-/// In 1/1024 of the time: a slot that executes more is full, because between two batches it waits for the scheduler.
-const FULL: u64 = 820;
+/// In 1/1024 of the time, six tenths: a slot that executes more has no time to spare for what comes in bursts.
+const FULL: u64 = 614;
 /// What a copy may have of a slot that is full as well: others may lose less there.
 const SHARED: u64 = 100;
 /// A LOAD saves at least this many tasks while others wait for theirs.
@@ -55,6 +55,22 @@ pub(super) fn part_of(worth: u64, of_65536: u32) -> u64 {
 }
 
 impl Pool {
+    /// What waits for the model: tasks as many as go into one batch.
+    pub(super) fn wanted(&self, model: ModelId) -> Wanted {
+        self.wanted[model.0 as usize]
+    }
+
+    pub(super) fn is_losing(&self, model: ModelId) -> bool {
+        self.wanted(model).bad_rate > LOSING
+    }
+
+    /// Of the model's tasks, which are worth `come`, those that so much of a slot's time serves.
+    pub(super) fn served_in(&self, time: Nanos, model: ModelId, come: u64) -> u64 {
+        let served = come - part_of(come, self.wanted(model).bad_rate);
+        let took = self.work.sum_in_tasks(model).max(1);
+        (served / took).saturating_mul(time.0 / WORK_UNIT.0)
+    }
+
     /// Whether it is time to look, and then what slots execute is known anew.
     fn look(&mut self, now: Nanos) -> bool {
         let span = now - self.looked_at;
@@ -162,12 +178,10 @@ impl LoadState {
         if !is_full {
             return 0;
         }
-        let lost = part_of(self.worth.sum(model), pool.bad_rate(model));
-        let served = self.worth.sum(model) - lost;
+        let come = self.worth.sum(model);
         let spare = 1024_u64.saturating_sub(pool.recent(gpu).used).max(SHARED);
-        let spare = spare * (SPAN.0 / WORK_UNIT.0) / 1024;
-        let took = pool.work.sum_in_tasks(model).max(1);
-        lost.min((served / took).saturating_mul(spare))
+        let served = pool.served_in(Nanos(SPAN.0 / 1024 * spare), model, come);
+        part_of(come, pool.wanted(model).bad_rate).min(served)
     }
 }
 
@@ -193,6 +207,8 @@ mod tests {
         }
         assert!(pool.slots[0].recent.is_full());
         (40..44).for_each(|at| assert!(pool.look(MS.times(at * 10))));
+        assert!(pool.slots[0].recent.is_full(), "two thirds");
+        assert!(pool.look(MS.times(440)));
         assert!(!pool.slots[0].recent.is_full());
     }
 }

@@ -9,18 +9,19 @@ pub(super) type Rank = (bool, u64, Nanos);
 
 impl LoadState {
     /// Gathers the victims of a LOAD; false if there are not enough. One with batches stays. With demand per copy as the
-    /// measure only copies that tasks wait for leave last, and only for more tasks than they leave behind.
+    /// measure only copies that tasks wait for leave last, and copies of models that lose tasks, and only for more tasks than
+    /// they leave behind.
     pub(super) fn choose_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
         self.victims.clear();
         if self.memory.has_room(model, gpu.id, 0, 0) {
             return true;
         }
-        self.gather_leaving(gpu);
+        self.gather_leaving(model, gpu);
         self.leaving.sort_unstable();
         let mut pages = 0;
         let mut may_leave_behind = match &self.rule {
             Rule::Commanded | Rule::Clockwork(_) => u64::MAX,
-            Rule::Baton(pool) => u64::from(pool.waiting(model)).saturating_sub(1),
+            Rule::Baton(pool) => u64::from(pool.wanted(model).tasks).saturating_sub(1),
         };
         for &((is_wanted, tasks, _), victim) in &self.leaving {
             if is_wanted {
@@ -36,7 +37,7 @@ impl LoadState {
         false
     }
 
-    fn gather_leaving(&mut self, gpu: Gpu) {
+    fn gather_leaving(&mut self, loaded: ModelId, gpu: Gpu) {
         self.leaving.clear();
         let Self { memory, models, worth, rule, leaving, .. } = self;
         for (model, place) in memory.on_slot(gpu.id) {
@@ -51,10 +52,15 @@ impl LoadState {
                 Rule::Baton(pool) => {
                     let copies = memory.copies(model);
                     let share = worth.of(model) / u64::from(copies);
-                    if copies > 1 || !is_wanted {
+                    if copies > 1 && pool.is_losing(model) {
+                        // What it would execute in the time that goes to the batch of the other.
+                        let time = pool.wanted(loaded).latency;
+                        let left = pool.served_in(time, model, worth.sum(model)) / worth.tasks(1);
+                        leaving.push(((true, left, place.used), model));
+                    } else if copies > 1 || !is_wanted {
                         leaving.push(((false, share, place.used), model));
                     } else if place.has_served {
-                        let tasks = pool.waiting(model);
+                        let tasks = pool.wanted(model).tasks;
                         leaving.push(((true, tasks.into(), place.used), model));
                     }
                 }
