@@ -39,7 +39,8 @@ done
 # --- what the guest is made of, once ----------------------------------------------------------------------------------
 
 # Packages for the host (the emulator) and for the guest (RDMA user space).
-host_packages="qemu-system-x86 busybox-static"
+# By name also what QEMU depends on and looks for beside itself: apt fetches no dependency that this host has installed.
+host_packages="qemu-system-x86 qemu-system-common qemu-system-data seabios ipxe-qemu busybox-static"
 guest_packages="rdma-core libibverbs1 ibverbs-providers ibverbs-utils librdmacm1 perftest kmod iproute2 util-linux"
 # Loaded in this order; what they depend on comes before them.
 modules="virtio_pci 9pnet_virtio 9p overlay crc32_generic crc32c_generic ib_uverbs rdma_rxe veth"

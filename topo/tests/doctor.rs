@@ -175,6 +175,35 @@ fn advice_that_is_followed_helps() {
 }
 
 #[test]
+fn inputs_of_one_host_take_an_open_file_for_each_model() {
+    let limit = |files: &str| format!("proc/self/limits = Max open files  {files}  1048576  files");
+    let seen = |models, files: &str| {
+        let need = Need { models, ..Need::by_default() };
+        let report = report("one-host", NO_RDMA, &limit(files), &need, &NOT_ASKED);
+        let line = find(&report, "inputs of one host", "");
+        assert_eq!(line.fix.is_some(), line.status == Status::Warning);
+        assert!(line.expected.as_deref().unwrap().contains(&format!("{models} model")));
+        (line.status, line.seen.clone())
+    };
+    assert_eq!(seen(896, "1024"), (Status::Ok, "at most 1024 open files".to_owned()));
+    assert_eq!(seen(897, "1024"), (Status::Warning, "at most 1024 open files".to_owned()));
+    assert_eq!(seen(897, "unlimited"), (Status::Ok, "open files without limit".to_owned()));
+}
+
+#[test]
+fn inputs_of_one_host_come_out_of_shared_memory_where_nothing_else_is_asked_for() {
+    let of = |tree, transport| {
+        let mut need = Need::by_default();
+        need.fabric.transport = transport;
+        find(&report("where-from", tree, "", &need, &NOT_ASKED), "inputs of one host", "").status
+    };
+    assert_eq!(of(NO_RDMA, TransportChoice::Auto), Status::Ok);
+    assert_eq!(of(NO_RDMA, TransportChoice::Tcp), Status::NotApplicable);
+    assert_eq!(of(ROCE, TransportChoice::Auto), Status::NotApplicable);
+    assert_eq!(of(ROCE, TransportChoice::Rdma), Status::NotApplicable);
+}
+
+#[test]
 fn what_cannot_be_read_is_said_and_fails_nothing() {
     let port = "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/infiniband/mlx5_0/ports/1";
     let unreadable = [

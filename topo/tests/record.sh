@@ -25,7 +25,7 @@ link() { [[ ! -L $1 ]] || printf '%s -> %s\n' "$1" "$(readlink "$1")"; }
 
 shopt -s nullglob
 echo "# process and kernel"
-lines proc/self/limits '^Max locked memory'
+lines proc/self/limits '^Max (locked memory|open files)'
 lines proc/self/status '^(CapEff|Cpus_allowed_list):'
 lines proc/stat '^cpu '
 files proc/self/uid_map proc/sys/net/ipv4/tcp_{rmem,wmem,congestion_control,rto_min_us} proc/sys/net/ipv4/ip_local_port_range

@@ -13,11 +13,13 @@ const FAST_CLOCKS: [&str; 4] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 /// The bit of CAP_IPC_LOCK, which lifts the limit on locked memory.
 const IPC_LOCK: u32 = 14;
+/// Connections and what else a process of Baton has open: a generous guess.
+const OTHER_FILES: u64 = 128;
 /// Time that other guests of the hypervisor took, per cent of all since it was started.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 
 pub(super) fn checks(root: &Sysroot, machine: Option<&Machine>, need: &Need) -> Vec<Check> {
-    let mut checks = vec![memlock(root, machine, need)];
+    let mut checks = vec![memlock(root, machine, need), inputs_of_one_host(root, machine, need)];
     checks.extend(machine.map(|machine| huge_pages(root, machine)));
     checks.push(clock_source(root));
     checks.extend(machine.map(|machine| governor(root, machine)));
@@ -31,14 +33,14 @@ fn memlock(root: &Sysroot, machine: Option<&Machine>, need: &Need) -> Check {
     if need.fabric.transport == TransportChoice::Tcp {
         return Check::not_applicable(name, "TCP locks no memory");
     }
-    if machine.is_some_and(|machine| !machine.nics.iter().any(|nic| nic.is_rdma())) {
+    if machine.is_some_and(|machine| !has_rdma(machine)) {
         return Check::not_applicable(name, "there is no RDMA device to lock memory for");
     }
     let expected =
         format!("unlimited, at the least {} for {}", bytes(need.locked_bytes), need.locked_by);
     let fix = "ulimit -l unlimited; for a service or a container runtime LimitMEMLOCK=infinity";
     looked(Advice::new(name, expected, fix), |advice| {
-        let limit = soft_memlock(root)?;
+        let limit = soft_limit(root, "Max locked memory")?;
         let Some(limit) = limit else { return Ok(advice.found(Status::Ok, "unlimited")) };
         if may_lock_anyway(root)? {
             let seen = format!("{}, which CAP_IPC_LOCK of this process lifts", bytes(limit));
@@ -49,17 +51,47 @@ fn memlock(root: &Sysroot, machine: Option<&Machine>, need: &Need) -> Check {
     })
 }
 
-/// `None`: unlimited.
-fn soft_memlock(root: &Sysroot) -> Result<Option<u64>, Unread> {
+fn has_rdma(machine: &Machine) -> bool {
+    machine.nics.iter().any(|nic| nic.is_rdma())
+}
+
+/// Clients share the memory of their inputs with backends of their host, a file for each model.
+fn inputs_of_one_host(root: &Sysroot, machine: Option<&Machine>, need: &Need) -> Check {
+    let name = "inputs of one host";
+    if need.fabric.transport != TransportChoice::Auto {
+        return Check::not_applicable(
+            name,
+            "only transport = \"auto\" takes them out of shared memory",
+        );
+    }
+    if machine.is_some_and(has_rdma) {
+        return Check::not_applicable(name, "they come over RDMA, as those of other hosts");
+    }
+    let files = u64::from(need.models) + OTHER_FILES;
+    let expected = format!(
+        "shared memory: an open file for each of {}, and {OTHER_FILES} others",
+        counted(need.models as usize, "model")
+    );
+    let fix = "ulimit -n 65536; for a service or a container runtime LimitNOFILE=65536; without, inputs of some models come over TCP";
+    looked(Advice::new(name, expected, fix), |advice| {
+        let Some(limit) = soft_limit(root, "Max open files")? else {
+            return Ok(advice.found(Status::Ok, "open files without limit"));
+        };
+        Ok(advice.judged(limit >= files, Status::Warning, format!("at most {limit} open files")))
+    })
+}
+
+/// Of this process. `None`: unlimited.
+fn soft_limit(root: &Sysroot, name: &str) -> Result<Option<u64>, Unread> {
     let path = "/proc/self/limits";
     let text = root.needed(path)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let soft = line.and_then(|line| line.split_whitespace().next());
     match soft {
         Some("unlimited") => Ok(None),
         soft => soft.and_then(|soft| soft.parse().ok()).map(Some).ok_or_else(|| Unread {
             path: path.to_owned(),
-            why: "it has no line `Max locked memory`".to_owned(),
+            why: format!("it has no line `{name}`"),
         }),
     }
 }

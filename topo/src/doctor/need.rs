@@ -16,6 +16,8 @@ pub struct Need {
     pub locked_bytes: u64,
     /// Whose memory that is.
     pub locked_by: String,
+    /// Models that a client may use.
+    pub models: u32,
     /// Bytes of inputs that may be on their way to one backend.
     pub credit_bytes: u64,
     /// CUDA devices of the backend with most of them; 0: no model needs one.
@@ -29,6 +31,7 @@ impl Need {
             fabric: FabricSpec::default(),
             locked_bytes: ONE_SLAB_BYTES,
             locked_by: "the default slab of one model".to_owned(),
+            models: 1,
             credit_bytes: u64::from(CREDIT_BYTES),
             cuda_devices: 0,
         }
@@ -42,6 +45,7 @@ impl Need {
             fabric: cluster.fabric.clone(),
             locked_bytes,
             locked_by,
+            models: cluster.models.len() as u32,
             credit_bytes: credits.max().unwrap_or_else(|| u64::from(CREDIT_BYTES)),
             cuda_devices: cuda_devices(cluster),
         }
