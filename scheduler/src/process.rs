@@ -200,7 +200,7 @@ impl<T: Transport> Assembly<T> {
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
         let wakers = (RankPlace::of(cluster), control.waker());
         let path = HotPath::new(cluster, transports, wakers, &counters);
-        let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
+        let (control_shutdown, shutdown) = crossbeam_channel::bounded(1);
         let (metrics, state_asks) = SchedulerMetrics::new(Arc::clone(&counters), control.waker());
         let epoch = Roster::default().token();
         let parts = ControlParts {
@@ -243,15 +243,22 @@ impl<T: Transport> Assembly<T> {
     }
 
     /// The first step of an orderly end, as in [`SchedulerHandle::stop`]: ModelThreads give waiting tasks
-    /// back, and have finished once no batch is outstanding.
+    /// back, and have finished once no batch is outstanding. Nobody joins any more.
     pub fn stop_serving(&self) {
-        self.commands.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
+        begin_to_stop(self.control_shutdown.as_ref(), &self.commands);
     }
 
     /// The second step, when they have finished or it took too long: the ControlThread takes leave.
     pub fn take_leave(&mut self) {
         self.control_shutdown = None;
     }
+}
+
+/// The ControlThread learns it first: whoever is given a task back finds no scheduler here to join.
+fn begin_to_stop(control: Option<&Sender<()>>, model_threads: &[CommandSender<ModelCommand>]) {
+    // It has room for the only one.
+    control.into_iter().for_each(|control| drop(control.try_send(())));
+    model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
 }
 
 impl Assembly<TcpTransport> {
@@ -324,7 +331,7 @@ impl SchedulerHandle {
     /// finish what they have, tells every member, and stops the threads. Takes two seconds at most for either step.
     pub fn stop(mut self) {
         let [model_threads, control] = self.ended.clone();
-        self.model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
+        begin_to_stop(self.control_shutdown.as_ref(), &self.model_threads);
         // Nothing is ever sent; the disconnection is the news.
         let _ = model_threads.recv_timeout(STOP_TIMEOUT);
         drop(self.control_shutdown.take());

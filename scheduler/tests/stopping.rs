@@ -91,6 +91,26 @@ fn the_last_word_is_said_after_the_last_batch() {
     assert_eq!(stage.exchange(&mut frontend), [farewell()]);
 }
 
+/// Its tasks have been given back by one ModelThread, another still waits for a batch. Joined again, it would submit them to a
+/// scheduler that is about to end.
+#[test]
+fn nobody_joins_a_scheduler_that_stops() {
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1, 1);
+    submit(&mut stage, &mut frontend, 0);
+    let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
+    let mut late = [Role::Frontend, Role::Backend].map(|role| stage.member(role));
+    stage.scheduler.stop_serving();
+    let addr = WireAddr::new(late[0].transport.local_addr());
+    late[0].send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+    late[1].send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"late");
+    for member in &mut late {
+        assert_eq!(stage.exchange(member), [farewell()]);
+    }
+    assert!(!stage.scheduler.control.finished(), "the members that it has are still served");
+    backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now));
+    assert_eq!(stage.exchange(&mut backend), [farewell()]);
+}
+
 /// A frontend that hears that the scheduler stops keeps the task for the next one. Any other
 /// outcome would reach its application.
 #[test]

@@ -326,7 +326,9 @@ fn restart_cost(run: &Run) -> Option<String> {
         return Some(format!("task {number} was given back, and given up {late:?} late"));
     }
     let undelivered = run.past.outcomes_undelivered();
-    if is_mere_restart && undelivered > 0 {
+    // A client goes once one ModelThread has taken leave. It keeps the tasks for which others have batches.
+    let is_one_thread = plan.cluster.scheduler.model_threads == 1;
+    if is_mere_restart && is_one_thread && undelivered > 0 {
         return Some(format!("{undelivered} outcomes were not delivered in an orderly restart"));
     }
     (is_mere_restart && failed > 0)

@@ -82,9 +82,14 @@ impl<T: Transport> OperatorIo<T> {
         let taken = self.transport.poll(now, &mut events);
         for event in events.drain() {
             match event {
-                Event::Message { message, .. } => self.on_message(message),
-                Event::Closed { reason, .. } => self.closed = Some(in_words(&reason)),
-                Event::Opened { .. } | Event::Read(_) | Event::Result { .. } => {}
+                Event::Message { conn, message } if conn == self.control => {
+                    self.on_message(message);
+                }
+                Event::Closed { conn, reason } if conn == self.control => {
+                    self.closed = Some(in_words(&reason));
+                }
+                // Or of a stranger, who found this port and is nobody to listen to.
+                _ => {}
             }
         }
         self.transport.flush();

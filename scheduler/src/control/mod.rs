@@ -90,6 +90,8 @@ fn refuse<T>(code: RefuseCode, detail: impl Into<String>) -> Result<T, Refusal> 
     Err(Refusal { code, detail: detail.into() })
 }
 
+const SHUTTING_DOWN: &str = "the scheduler is shutting down";
+
 /// Everything the ControlThread needs from its start.
 pub struct ControlParts {
     /// What new members learn.
@@ -120,7 +122,7 @@ pub struct ControlParts {
     pub notice_sender: NoticeSender,
     /// Silence after which a member counts as dead.
     pub member_timeout: Nanos,
-    /// Closed when the scheduler stops.
+    /// Brings something when the scheduler begins to stop, and is closed when this thread is to take leave.
     pub shutdown: Receiver<()>,
     /// What is counted.
     pub counters: Arc<ControlThreadCounters>,
@@ -144,6 +146,8 @@ pub struct ControlThread<T> {
     autoscale: Autoscale,
     trying: Trying,
     status: Status,
+    /// The scheduler stops: who joined it now would have to find the next one at once.
+    stopping: bool,
     finished: bool,
     log: Log,
 }
@@ -169,6 +173,7 @@ impl<T: Transport> ControlThread<T> {
             autoscale,
             trying,
             status: Status::default(),
+            stopping: false,
             finished: false,
             log: Log::default(),
         }
@@ -255,6 +260,9 @@ impl<T: Transport> ControlThread<T> {
             Message::SlabDesc(slab) => self.on_slab(conn, slab),
             Message::ProfileDesc(desc, table) => self.on_profile(conn, desc, table),
             Message::SlotMemory(memory, models) => self.on_memory(conn, memory, models),
+            Message::JoinFrontend(_) | Message::JoinBackend(..) if self.stopping => {
+                refuse(RefuseCode::Shutdown, SHUTTING_DOWN)
+            }
             Message::JoinFrontend(join) => self.on_join_frontend(conn, join),
             Message::JoinBackend(join, name) => self.on_join_backend(conn, join, name),
             Message::Ready(_) => self.on_ready(conn),
@@ -301,16 +309,26 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn check_shutdown(&mut self) -> usize {
-        let stopping = self.parts.shutdown.try_recv();
-        if self.finished || stopping == Err(TryRecvError::Empty) {
+        if self.finished {
             return 0;
         }
-        let members: Vec<ConnId> = self.conversations.keys().copied().collect();
-        for conn in members {
-            self.transport.close(conn, RefuseCode::Shutdown, "the scheduler is shutting down");
+        match self.parts.shutdown.try_recv() {
+            // Nothing to do before somebody asks to join, so nobody wakes this thread for it.
+            Ok(()) => self.stopping = true,
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                self.take_leave();
+                return 1;
+            }
+        }
+        0
+    }
+
+    fn take_leave(&mut self) {
+        for conn in self.conversations.keys() {
+            self.transport.close(*conn, RefuseCode::Shutdown, SHUTTING_DOWN);
         }
         self.finished = true;
-        1
     }
 
     fn announce_serving(&mut self) {
@@ -379,13 +397,14 @@ impl<T: Transport> Agent for ControlThread<T> {
         self.log.tell_left_out();
         self.take_load_news();
         let work = [
+            // Before events: who joins in this pass would join a scheduler that stops.
+            self.check_shutdown(),
             self.take_events(now),
             self.take_notices(),
             self.check_silence(now),
             self.check_loads(now),
             self.answer_ask(now),
             self.answer_scrape(now),
-            self.check_shutdown(),
         ];
         self.transport.flush();
         work.into_iter().sum()
