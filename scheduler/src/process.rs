@@ -243,7 +243,7 @@ impl<T: Transport> Assembly<T> {
     }
 
     /// The first step of an orderly end, as in [`SchedulerHandle::stop`]: ModelThreads give waiting tasks
-    /// back, and have finished once no batch is outstanding. Nobody joins any more.
+    /// back, and have finished once no batch is outstanding. No member joins any more.
     pub fn stop_serving(&self) {
         begin_to_stop(self.control_shutdown.as_ref(), &self.commands);
     }
@@ -254,10 +254,12 @@ impl<T: Transport> Assembly<T> {
     }
 }
 
-/// The ControlThread learns it first: whoever is given a task back finds no scheduler here to join.
+/// The ControlThread learns it first: a client that is given a task back finds no scheduler here to join.
 fn begin_to_stop(control: Option<&Sender<()>>, model_threads: &[CommandSender<ModelCommand>]) {
-    // It has room for the only one.
-    control.into_iter().for_each(|control| drop(control.try_send(())));
+    if let Some(control) = control {
+        // It has room for the only one.
+        let _ = control.try_send(());
+    }
     model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
 }
 
