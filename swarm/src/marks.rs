@@ -40,6 +40,7 @@ pub const EXCUSED: &[(&str, &[Mark])] = &[
             ("backend", "unexpected_messages"),
             ("client", "unexpected"),
             ("client", "wrong_answer_size"),
+            ("client", "wrong_variant"),
             ("control_thread", "control_malformed"),
             ("control_thread", "conversations_refused"),
             ("control_thread", "joins_over_limit"),
@@ -70,7 +71,26 @@ pub const EXCUSED: &[(&str, &[Mark])] = &[
             ("control_thread", "control_send_queue_full"),
             ("model_thread", "passage_full"),
             ("model_thread", "send_queue_full"),
+            ("rank_thread", "load_news_lost"),
         ],
+    ),
+    (
+        "no model here has a file",
+        &[
+            ("backend", "model_bytes_pulled"),
+            ("backend", "model_files_pulled"),
+            ("backend", "model_pulls_failed"),
+            ("rank_thread", "loads_different"),
+            ("rank_thread", "loads_unreadable"),
+        ],
+    ),
+    (
+        "a loader hangs once it has taken a minute, longer than a run",
+        &[("rank_thread", "loads_hung")],
+    ),
+    (
+        "the applications here write before they submit, and look at each ticket by itself",
+        &[("client", "ahead"), ("client", "completions_full"), ("client", "inputs_late")],
     ),
     (
         "it takes some thousand seeds to be reached once",
