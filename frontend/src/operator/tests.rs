@@ -1,7 +1,9 @@
 //! A scripted scheduler on the in-process network.
 
 use baton_rdma::status::{GpuStatus, Record};
-use baton_rdma::wire::{CatalogEnd, Message, RefuseCode, Role, StatusPart, ThreadDesc, WireAddr};
+use baton_rdma::wire::{
+    CatalogEnd, Hello, Message, RefuseCode, Role, StatusPart, ThreadDesc, WireAddr,
+};
 use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
@@ -10,12 +12,15 @@ use super::OperatorIo;
 
 const SCHEDULER: Identity = Identity { role: Role::Control, member: 0 };
 const OPERATOR: Identity = Identity { role: Role::Operator, member: 0 };
+const STRANGER: Identity = Identity { role: Role::Backend, member: 0 };
 const NOW: Nanos = Nanos::from_millis(1_000);
 
 struct Pair {
     scheduler: InprocTransport,
     conn: ConnId,
     operator: OperatorIo<InprocTransport>,
+    /// Somebody who has found the operator's port.
+    stranger: (InprocTransport, ConnId),
 }
 
 /// An operator that is connected and has asked.
@@ -23,7 +28,10 @@ fn asked() -> Pair {
     let network = InprocNetwork::new();
     let mut scheduler = network.endpoint(SCHEDULER);
     let addr = scheduler.local_addr();
-    let mut operator = OperatorIo::new(network.endpoint(OPERATOR), addr).expect("it is there");
+    let (endpoint, mut stranger) = (network.endpoint(OPERATOR), network.endpoint(STRANGER));
+    let hello = Hello::new(Role::Backend, 0, 0);
+    let stranger_conn = stranger.connect(endpoint.local_addr(), hello).expect("it is there");
+    let mut operator = OperatorIo::new(endpoint, addr).expect("it is there");
     operator.poll(NOW);
     let conn = opened(&mut scheduler).expect("it has connected");
     let end = CatalogEnd { scheduler_epoch: 1.into() };
@@ -33,7 +41,7 @@ fn asked() -> Pair {
     operator.poll(NOW);
     assert!(operator.is_connected());
     operator.ask_status().expect("it is connected");
-    Pair { scheduler, conn, operator }
+    Pair { scheduler, conn, operator, stranger: (stranger, stranger_conn) }
 }
 
 fn opened(scheduler: &mut impl Transport) -> Option<ConnId> {
@@ -101,6 +109,26 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
         let error = pair.operator.take_status().expect("over").expect_err("it is none");
         assert!(error.contains(problem), "{error}");
     }
+}
+
+#[test]
+fn a_stranger_neither_answers_nor_ends_the_conversation() {
+    let mut pair = asked();
+    let (stranger, conn) = &mut pair.stranger;
+    stranger.poll(NOW, &mut Events::new());
+    let part = StatusPart { next: 0.into() };
+    stranger.send(*conn, &part, Record::Gpu(gpu(7)).line().as_bytes()).expect("it reads");
+    stranger.flush();
+    pair.operator.poll(NOW);
+    assert!(pair.operator.take_status().is_none());
+    let (stranger, conn) = &mut pair.stranger;
+    stranger.close(*conn, RefuseCode::Limit, "go away");
+    stranger.flush();
+    pair.operator.poll(NOW);
+    pair.operator.poll(NOW);
+    assert_eq!(pair.operator.closed(), None);
+    pair.say(0, &Record::Gpu(gpu(1)).line());
+    assert_eq!(pair.operator.take_status().expect("complete").expect("sound").gpus, [gpu(1)]);
 }
 
 #[test]

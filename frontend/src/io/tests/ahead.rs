@@ -126,6 +126,18 @@ fn an_input_that_is_given_up_cancels_its_task() {
 }
 
 #[test]
+fn a_cancelled_task_that_a_batch_has_gone_without_ends() {
+    let (mut world, client) = World::open();
+    let (_input, mut ticket) = ahead(&mut world, &client, LONG);
+    ticket.cancel();
+    world.steps(2);
+    let task = ticket.task();
+    world.pull(task);
+    answer_without(&mut world, task);
+    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
+}
+
+#[test]
 fn a_given_up_input_that_a_batch_wanted_or_will_want_ends_its_task_once() {
     for is_told_first in [true, false] {
         let (mut world, client) = World::open();
