@@ -19,7 +19,7 @@ struct Pair {
     scheduler: InprocTransport,
     conn: ConnId,
     operator: OperatorIo<InprocTransport>,
-    /// Somebody who has found the operator's port.
+    /// A peer that has found the operator's port.
     stranger: (InprocTransport, ConnId),
 }
 
