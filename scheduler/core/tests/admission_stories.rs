@@ -60,6 +60,8 @@ struct Rush {
     asked: u32,
     /// What the greedy one asks for in a millisecond.
     flood: u32,
+    /// For how long its slot has been idle when it is granted.
+    idle: Nanos,
     /// Deadlines of those that nothing was decided about.
     waiting: BTreeMap<TaskId, Nanos>,
 }
@@ -72,6 +74,7 @@ impl Rush {
             now: ms(1_000.0),
             asked: 0,
             flood: 4,
+            idle: Nanos::ZERO,
             waiting: BTreeMap::new(),
         }
     }
@@ -127,7 +130,7 @@ impl Rush {
             let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
             let grant = Grant {
                 gpu,
-                free_at: self.now,
+                free_at: self.now - self.idle,
                 port_wait: Nanos::ZERO,
                 slowdown: Slowdown::NONE,
                 slot_wait,
@@ -275,4 +278,19 @@ fn who_is_refused_or_leaves_counts_as_lost_for_the_bad_rate() {
         let bad_rate = f64::from(rush.decided.bad_rate) / 65_536.0;
         assert!(share > 0.3 && (bad_rate / share - 1.0).abs() < 0.03, "{bad_rate:.3} {share:.3}");
     }
+}
+
+/// Such a limit refuses tasks that would be served.
+#[test]
+fn a_limit_under_which_slots_are_idle_for_a_quarter_of_the_objective_lets_more_tasks_wait() {
+    let waiting = |idle: Nanos| {
+        let mut rush = Rush { idle, ..Rush::begun() };
+        let each = (0..1_000).map(|_| {
+            rush.pass();
+            rush.waiting.len()
+        });
+        each.last().expect("a thousand")
+    };
+    let [never, less, enough] = [0, SLO.0 / 4 - 1, SLO.0 / 4].map(|idle| waiting(Nanos(idle)));
+    assert!(never == less && enough > less, "{never} {less} {enough}");
 }
