@@ -137,7 +137,8 @@ fn a_member_that_stood_still_for_too_long_joins_again_at_once() {
 #[test]
 fn answers_that_have_arrived_are_read_before_a_lease_ends() {
     let mut cluster = cluster(1, Policy::Eager);
-    cluster.models.iter_mut().for_each(|model| model.output_bytes = 16_000);
+    cluster.models.iter_mut().for_each(|model| model.output_bytes = 34_000);
+    cluster.frontend.lease_grace = ms(100);
     let link = Link { window: 1 << 20, ..Link::QUIET };
     let mut served = Served::of(cluster, Conditions { link, ..Conditions::quiet() }, 3);
     for _ in 0..30 {
