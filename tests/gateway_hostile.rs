@@ -315,6 +315,8 @@ fn bodies_that_are_none_are_refused_and_the_connection_goes_on() {
         assert_eq!(answer.status, 400, "{at}: {answer:?}");
         assert!(answer.body.len() < 8_000, "{at}: words of a client come back shortened");
     }
+    let padded = |bytes: usize| [one(), vec![b' '; bytes - one().len()]].concat();
+    assert_eq!(http.post(QUICK, "", &padded(4 << 20)).status, 200, "as long as a body may be");
     // 48 MiB of nothing in 48 KiB.
     let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..48 {

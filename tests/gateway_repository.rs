@@ -19,6 +19,7 @@ const QUICK: &str = "/v2/models/quick/infer";
 const LOAD: &str = "/v2/repository/models/quick/load";
 const UNLOAD: &str = "/v2/repository/models/quick/unload";
 const TEAM: &str = "authorization: Bearer 0123456789abcdef\r\n";
+const OF_SLOW: &str = "authorization: Bearer 00112233445566778899\r\n";
 const OPERATOR: &str = "authorization: Bearer fedcba9876543210\r\n";
 
 fn row() -> Vec<u8> {
@@ -53,8 +54,10 @@ fn an_operators_token_loads_and_unloads_the_models_of_the_cluster_file() {
     let folder = Folder::new("repository-tokens");
     folder.write("team", "0123456789abcdef\n");
     folder.write("operator", "fedcba9876543210\n");
+    folder.write("of-slow", "00112233445566778899\n");
     let tokens = "[[gateway.token]]\nname = \"team\"\nfile = \"team\"\nmodels = [\"slow\"]\n\
-        [[gateway.token]]\nname = \"operator\"\nfile = \"operator\"\noperator = true\n";
+        [[gateway.token]]\nname = \"operator\"\nfile = \"operator\"\noperator = true\n\
+        [[gateway.token]]\nname = \"of-slow\"\nfile = \"of-slow\"\noperator = true\nmodels = [\"slow\"]\n";
     let cluster = Cluster::of(folder, &format!("{QUICK_AND_SLOW}\n{tokens}"));
     let _backend = cluster.backend("a");
     let (_gateway, addr) = cluster.gateway(&["--model-control"]);
@@ -63,6 +66,8 @@ fn an_operators_token_loads_and_unloads_the_models_of_the_cluster_file() {
     assert_eq!(states(&mut http, OPERATOR, b""), [quick, slow.clone()]);
     assert_eq!(http.post(UNLOAD, "", b"{}").status, 401);
     assert_eq!(http.post(UNLOAD, TEAM, b"{}").status, 403);
+    let hidden = http.post(UNLOAD, OF_SLOW, b"{}");
+    assert!(hidden.status == 404 && hidden.error().ends_with("it has: slow"), "{hidden:?}");
     let dependents = br#"{"parameters":{"unload_dependents":false}}"#;
     for time in 0..2 {
         let gone = http.post(UNLOAD, OPERATOR, dependents);

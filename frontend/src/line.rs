@@ -227,6 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn one_who_looks_again_is_woken_by_its_last_waker() {
+        let mut world = World::new(1);
+        assert!(!world.poll(0));
+        let first = std::mem::take(&mut world.wakes[0]);
+        assert!(!world.poll(0));
+        world.free(1);
+        assert_eq!((first.taken(), world.woken()), (0, vec![1]));
+    }
+
+    #[test]
     fn one_whose_slot_was_snatched_keeps_its_place() {
         let mut world = World::new(2);
         assert!(!world.poll(0) && !world.poll(1));

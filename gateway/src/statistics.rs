@@ -142,6 +142,7 @@ mod tests {
         assert_eq!((&m["inference_count"], &m["execution_count"]), (&json!(4), &json!(2)));
         assert_eq!(m["inference_stats"]["queue"], json!({ "count": 4, "ns": 12_000 }));
         assert_eq!(m["inference_stats"]["compute_infer"]["ns"], 20_000);
+        assert_eq!(m["inference_stats"]["compute_output"], json!({ "count": 4, "ns": 4_000 }));
         assert_eq!(m["inference_stats"]["fail"], json!({ "count": 1, "ns": 500 }));
         assert_eq!((&n["name"], &n["inference_count"]), (&json!("n"), &json!(0)));
     }

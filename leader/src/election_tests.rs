@@ -125,6 +125,16 @@ fn a_campaign_won_when_the_lease_may_have_ended_is_worth_nothing() {
     assert!(matches!(scene.election.step(ms(1_755)), Step::Wait(_)), "it stands by");
 }
 
+/// While it asks for a lease, members that ask it hear of no leader that is gone.
+#[test]
+fn a_leader_whose_key_is_gone_is_none() {
+    let mut scene = Scene::new();
+    scene.asks(ms(1), EtcdRequest::Look).hears(ms(4), held(LeaseId(9)));
+    assert_eq!(scene.election.leader().map(|holder| holder.lease), Some(LeaseId(9)));
+    scene.asks(ms(204), EtcdRequest::Look).hears(ms(205), EtcdResponse::Held(None));
+    assert_eq!(scene.election.leader(), None);
+}
+
 #[test]
 fn a_leader_that_cannot_renew_tries_often_and_stops_before_its_lease_can_have_ended() {
     let mut scene = Scene::leading();

@@ -77,11 +77,15 @@ proptest! {
 
 #[test]
 fn a_source_that_answers_nothing_leaves_the_others_a_quarter() {
-    let (mut window, mut held) = (CreditWindow::new(1_000), 0);
-    while window.grants(held, 50) && window.try_take(50) {
-        held += 50;
+    for (bytes, most) in [(50, 750), (40, 720), (350, 700), (380, 380)] {
+        let (mut window, mut held) = (CreditWindow::new(1_000), 0);
+        while window.grants(held, bytes) && window.try_take(bytes) {
+            held += bytes;
+        }
+        assert_eq!(held, most, "objects of {bytes}");
     }
-    assert_eq!(held, 750);
+    let mut window = CreditWindow::new(1_000);
+    assert!(window.try_take(750));
     assert!(window.grants(0, 50) && window.try_take(50));
     assert!(CreditWindow::new(0).grants(1 << 40, 50), "no limit");
 }

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use baton_rdma::wire::{Hello, Ping, Role, VERSION_MAX, Welcome};
+use baton_rdma::wire::{Hello, Ping, RefuseCode, Role, VERSION_MAX, Welcome};
 use baton_rdma::{ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport};
 use baton_topo::Waker;
 use baton_types::{Nanos, TaskId};
@@ -30,6 +30,9 @@ struct Line {
     has_room: bool,
     /// Bytes that the last read had room for.
     room_to_read: usize,
+    /// Peers may connect, and how often the transport has tried in vain to accept one.
+    listens: bool,
+    accepts: u32,
 }
 
 impl Line {
@@ -49,11 +52,13 @@ impl Net for Wire {
     }
 
     fn listens(&self) -> bool {
-        false
+        self.0.borrow().listens
     }
 
+    /// There is no descriptor left.
     fn accept(&mut self) -> io::Result<(Self, SocketAddr)> {
-        Err(ErrorKind::WouldBlock.into())
+        self.0.borrow_mut().accepts += 1;
+        Err(ErrorKind::Other.into())
     }
 
     fn connect(&mut self, _addr: SocketAddr) -> io::Result<Self> {
@@ -156,6 +161,18 @@ fn what_a_stream_has_taken_leaves_when_there_is_room_again() {
     node.poll();
     assert_eq!(wire.0.borrow().sent, frame_of(&Ping { sent_ns: 8.into() }, &[], &[]));
     assert!(!node.transport.has_unsent());
+}
+
+#[test]
+fn who_could_not_be_accepted_is_once_a_connection_has_closed() {
+    let (wire, mut node, conn) = welcome();
+    wire.0.borrow_mut().listens = true;
+    wire.0.borrow_mut().edges.push_back(Edge::Acceptable);
+    (0..3).for_each(|_| _ = node.poll());
+    assert_eq!(wire.0.borrow().accepts, 1, "not again and again");
+    node.transport.close(conn, RefuseCode::Shutdown, "it is over");
+    (0..3).for_each(|_| _ = node.poll());
+    assert_eq!(wire.0.borrow().accepts, 2);
 }
 
 #[test]

@@ -220,20 +220,24 @@ fn a_backend_that_leaves_is_not_waited_for() {
     assert!(answer(&mut stage, &mut operator).0);
 }
 
+fn slab(first_slot: u32, slots: u32) -> SlabDesc {
+    SlabDesc {
+        frontend: 999.into(),
+        first_slot: first_slot.into(),
+        slots: slots.into(),
+        stride: 64.into(),
+        input_bytes: 8.into(),
+        model: 0.into(),
+    }
+}
+
 #[test]
 fn a_new_slab_is_known_when_every_backend_knows_it() {
     let mut stage = stage();
     let (mut one, mut two) = (stage.backend("one", 0, 1), stage.backend("two", 1, 1));
     let mut client = stage.frontend();
     [&mut one, &mut two].into_iter().for_each(|backend| drop(stage.exchange(backend)));
-    let slab = SlabDesc {
-        frontend: 999.into(),
-        first_slot: 7.into(),
-        slots: 2.into(),
-        stride: 64.into(),
-        input_bytes: 8.into(),
-        model: 0.into(),
-    };
+    let slab = slab(7, 2);
     client.send(&slab, &[]);
     assert_eq!(stage.exchange(&mut client), []);
     let known = SlabKnown { frontend: client.id.into(), first_slot: 7.into() };
@@ -248,6 +252,24 @@ fn a_new_slab_is_known_when_every_backend_knows_it() {
     client.send(&SlabDesc { model: 3.into(), ..slab }, &[]);
     let told = stage.exchange(&mut client);
     assert!(matches!(told.last(), Some(Told::Refused { .. } | Told::Closed)), "{told:?}");
+}
+
+#[test]
+fn a_frontend_has_no_more_slabs_than_there_may_be_models() {
+    let mut spec = cluster(Policy::Eager, 1);
+    spec.scheduler.models_max = Some(3);
+    let mut stage = Stage::new(&spec);
+    let mut client = stage.frontend();
+    let mut announce = |number: u32| {
+        client.send(&slab(number, 1), &[]);
+        stage.exchange(&mut client)
+    };
+    for number in [0, 1, 2, 2] {
+        assert_eq!(announce(number), [Told::SlabKnown { first_slot: number }]);
+    }
+    let told = announce(3);
+    let Some(Told::Refused { code, .. }) = told.first() else { panic!("{told:?}") };
+    assert_eq!(*code, Some(RefuseCode::Limit));
 }
 
 #[test]

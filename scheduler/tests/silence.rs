@@ -89,9 +89,13 @@ fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
     assert_eq!(stage.scheduler.control.sleep_max(), ms(1_000));
     assert_eq!(wakes_of_control(&mut stage, ms(2_000)), 2, "one look at silence and at loads");
     assert_eq!(stage.scheduler.rank.sleep_max(), SLEEP_MAX);
-    pings_every(&mut stage, &mut backend, ms(100));
-    assert!(next_look(&mut stage) <= ms(125));
-    assert!(stage.scheduler.control.sleep_max() <= ms(100));
+    for every in [ms(100), ms(99), Nanos::ZERO] {
+        pings_every(&mut stage, &mut backend, every);
+        assert!(next_look(&mut stage) <= ms(125), "{every:?} is as often as there is");
+        assert!(stage.scheduler.control.sleep_max() <= ms(100));
+        pings_every(&mut stage, &mut backend, ms(1_000));
+        stage.advance(ms(200));
+    }
 }
 
 /// Whether the ControlThread wakes the ModelThread at its next look at the loads.

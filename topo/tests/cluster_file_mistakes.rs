@@ -252,6 +252,8 @@ fn syntax_errors_are_all_listed_with_their_lines() {
 #[test]
 fn what_is_legal_but_odd_is_a_warning() {
     assert_eq!(warnings(&model_with("")), [""; 0]);
+    let equal = model_with("max_rps = 10\nfrontend_max_rps = 10\nexpected_rps = 10");
+    assert_eq!(warnings(&equal), [""; 0]);
     assert_eq!(
         warnings(&model_with("max_rps = 10\nfrontend_max_rps = 11\nexpected_rps = 12")),
         [

@@ -103,11 +103,16 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
     for (next, text, problem) in [(0, "[1]\n", "no record"), (3, "", "does not come to an end")] {
         let mut pair = asked();
         pair.ask();
-        pair.say(3, "");
+        pair.say(3, &Record::Gpu(gpu(0)).line());
         pair.ask();
         pair.say(next, text);
         let error = pair.operator.take_status().expect("over").expect_err("it is none");
         assert!(error.contains(problem), "{error}");
+        pair.operator.ask_status().expect("it is connected");
+        pair.ask();
+        pair.say(0, &Record::Gpu(gpu(1)).line());
+        let status = pair.operator.take_status().expect("complete").expect("sound");
+        assert_eq!(status.gpus, [gpu(1)], "nothing of the answer before");
     }
 }
 

@@ -132,6 +132,12 @@ mod tests {
             (Some(ms(19)), Some(ms(14)))
         );
         assert_eq!(stated.after(ms(25)).allowed(None, SLO), ms(0));
+        for (name, value) in
+            [(BATON_TIMEOUT, "30000"), (ENVOY_TIMEOUT, "31"), (GRPC_TIMEOUT, "31m")]
+        {
+            let left = self::stated(&[(name, value)]).unwrap().after(ms(5)).allowed(None, SLO);
+            assert_eq!(left, ms(25), "{name}");
+        }
     }
 
     #[test]

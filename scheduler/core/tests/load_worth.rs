@@ -115,6 +115,24 @@ fn the_only_copy_that_has_executed_a_batch_goes_for_more_tasks_than_it_leaves_be
     }
 }
 
+/// Of two models with two copies each, the one whose tasks have stopped loses one, although more of its tasks came.
+#[test]
+fn a_copy_of_a_model_whose_tasks_stopped_goes_before_one_of_a_model_that_has_some() {
+    let mut stage = Stage::new(&[2, 2]);
+    for (model, slot) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        stage.place(model, slot);
+    }
+    stage.come(0, 100);
+    (0..8).for_each(|_| {
+        stage.now = stage.now + MS.times(250);
+        stage.come(1, 4);
+    });
+    stage.wait_for(2, 3, MS.times(50), 0);
+    let plan = stage.plan();
+    let victims: Vec<_> = plan.iter().map(|(_, _, victims, _)| &victims[..]).collect();
+    assert_eq!(victims, [[0]], "{plan:?}");
+}
+
 #[test]
 fn a_copy_with_a_batch_stays_however_many_wait_for_another() {
     let mut stage = Stage::new(&[1]);

@@ -109,6 +109,8 @@ impl CacheLevels {
     pub(super) fn forget(&self, model: ModelId) {
         let of = &self.models[model.0 as usize];
         of.copies.store(0, Ordering::Relaxed);
+        of.cold.store(0, Ordering::Relaxed);
+        of.cold_in_time.store(0, Ordering::Relaxed);
         of.failed.store(0, Ordering::Relaxed);
         of.failure.store(0, Ordering::Relaxed);
     }
@@ -137,13 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_model_with_the_number_has_no_copies_and_no_failures() {
+    fn another_model_with_the_number_has_no_copies_no_failures_and_no_cold_tasks() {
         let (levels, [gone, other]) = (CacheLevels::new(2, 1), [ModelId(0), ModelId(1)]);
         for model in [gone, other] {
             levels.set_copies(model, 2);
             levels.failed(model, Failure::Hung);
+            levels.cold(model);
+            levels.cold_in_time(model, 1);
         }
         let before = levels.model(other);
+        assert_eq!((before.cold, before.cold_in_time), (1, 1));
         assert_eq!((before.copies, before.failed, before.failure), (2, 1, Some(Failure::Hung)));
         levels.forget(gone);
         assert_eq!((levels.model(gone), levels.model(other)), (ModelLevels::default(), before));

@@ -1,11 +1,12 @@
 //! How a client comes to be, and how it fails to.
 
 use baton_rdma::wire::{JoinAck, RefuseCode, Role};
-use baton_rdma::{CloseReason, Identity, Transport};
+use baton_rdma::{CloseReason, ConnId, Identity, Peer, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
 
 use super::world::*;
+use crate::io::backends::Backends;
 use crate::{ConnectError, MembershipError};
 
 #[test]
@@ -302,6 +303,20 @@ fn a_backend_quicker_than_our_own_admission_is_let_in_by_its_token() {
     world.answer(ticket.task(), &[1; OUTPUT]);
     assert!(matches!(ticket.wait(), crate::Outcome::Completed(_)));
     assert_eq!(client.counters().strangers, 0);
+}
+
+/// It is a stranger once this client is admitted.
+#[test]
+fn a_backend_that_came_early_and_left_again_is_forgotten() {
+    let mut backends = Backends::default();
+    let addr = "127.0.0.1:9".parse().expect("an address");
+    let (accepted, version) = (true, 1);
+    let peer = Peer { role: Role::Backend, member: 1, token: TOKEN, addr, accepted, version };
+    let [left, stays] = [ConnId(1), ConnId(2)];
+    assert!(backends.admit(left, &peer) && backends.admit(stays, &peer));
+    backends.remove(left);
+    assert_eq!(backends.set_token(TOKEN), []);
+    assert!(backends.authorised(stays) && !backends.authorised(left));
 }
 
 #[test]

@@ -77,3 +77,24 @@ impl Links {
         was_usual && !self.of(slot).is_slow()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    /// The mean of all is of as many LOADs as there are slots that have loaded: with more it would learn slowly.
+    #[test]
+    fn slots_that_come_again_and_again_under_one_number_are_one() {
+        let mut links = Links::new(2);
+        for _ in 0..100 {
+            links.join(GpuId(0));
+            links.observe(GpuId(0), MS, MS);
+        }
+        // By a tenth: no slow link.
+        (0..400).for_each(|_| _ = links.observe(GpuId(0), Nanos(MS.0 / 10 * 11), MS));
+        let usual = links.usual.mean.in_256ths_of(Factor::ONE);
+        assert!((279..=282).contains(&usual), "{usual}");
+    }
+}

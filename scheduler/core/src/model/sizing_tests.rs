@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{ModelId, Prefer};
-use baton_types::Policy;
+use baton_types::{Policy, Variant};
 
 fn ms(ms: u64) -> Nanos {
     Nanos(ms * 1_000_000)
@@ -83,4 +83,16 @@ fn no_batch_is_longer_than_the_longest_unless_one_task_is() {
 fn who_explains_a_model_sees_the_size_that_it_aims_at() {
     let state = crate::ModelState::new(config(100));
     assert_eq!((state.target(), sizing(100).target), (8, 8));
+}
+
+/// The profile of a model with variants is that of the cheapest, whatever the configuration says.
+#[test]
+fn the_cheapest_variant_says_for_what_batches_wait() {
+    let flat = Profile::linear(ms(4), ms(1), 8).unwrap();
+    let variant = Variant { accuracy: 80_000, profile: flat.clone() };
+    let mut sizing = sizing(50);
+    sizing.set_variants(&Variants::new(alloc::vec![variant]).unwrap());
+    let (ours, its) = (sizing.patience(), Patience::new(&flat));
+    assert_eq!((ours.content(), ours.of(1)), (its.content(), its.of(1)));
+    assert_ne!(its.content(), Patience::new(&config(50).profile).content());
 }

@@ -190,4 +190,32 @@ mod tests {
         assert_eq!(trials.rules(), Alternative::Own);
         assert_eq!(trials.conclude(at(65), Some(&calm(5_000))), None);
     }
+
+    #[test]
+    fn a_recording_that_is_not_calm_ends_the_row_of_those_that_are() {
+        let mut trials = Trials::new(1);
+        let mut verdict =
+            |verdict: Verdict| trials.conclude(at(60), Some(&verdict)).map(|_| trials.rules());
+        assert!(verdict(better(Alternative::Fill)).is_some());
+        let lossy = Verdict { is_calm: false, ..calm(600) };
+        let ends = [calm(600), lossy, calm(600)].map(&mut verdict);
+        assert_eq!(ends, [None; 3]);
+        assert_eq!(verdict(calm(400)), Some(Alternative::Own));
+    }
+
+    #[test]
+    fn what_was_lost_under_the_former_rules_is_no_reason_for_another_trial() {
+        let mut trials = Trials::new(1);
+        let look = |trials: &mut Trials, ms, lost| {
+            let now = Nanos::from_millis(ms);
+            trials.look(now, [(ms, lost)].into_iter()).is_some()
+        };
+        assert!(look(&mut trials, 20_000, 900));
+        trials.conclude(at(21), Some(&better(Alternative::Fill)));
+        assert!(look(&mut trials, 22_000, 990));
+        trials.conclude(at(23), Some(&calm(1_000)));
+        assert_eq!(trials.rules(), Alternative::Own);
+        assert!(!look(&mut trials, 23_500, 990), "it is too early for another one");
+        assert!(!look(&mut trials, 24_500, 990));
+    }
 }

@@ -266,6 +266,18 @@ mod tests {
         assert!(lost(0) > 100);
     }
 
+    /// No task has the time. The first one comes at the very beginning of each replay.
+    #[test]
+    fn each_task_that_is_lost_counts_once() {
+        let arrivals = arrivals(300, 3_000.0, &[500, 500]);
+        let first = arrivals[0].at;
+        let from_zero = |task: &Recorded| Recorded { at: task.at - first, ..*task };
+        let arrivals = arrivals.iter().map(from_zero).collect();
+        let models = [model(0, (100, 900), 18_000), model(1, (100, 900), 18_000)];
+        let lost = trial(&models, 1, arrivals).lost(Alternative::Own);
+        assert!(lost.iter().all(|model| model.lost == model.tasks), "{lost:?}");
+    }
+
     /// ℓ(2) saves a little too little, as given, for a lone task to wait for a second one. With the margin it would save enough.
     #[test]
     fn a_replica_waits_as_the_model_does() {

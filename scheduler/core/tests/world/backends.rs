@@ -116,6 +116,7 @@ impl World {
         let start = plan.exec_at.max(self.slots[id].free_at);
         let profile = &self.configs[plan.model as usize].profile;
         assert!(plan.requests.len() <= profile.batch_max() as usize);
+        assert!(plan.schedulable_at <= now.max(plan.exec_at), "a delay counts from the past");
         let latency = profile.latency(plan.requests.len() as u32);
         let batch = self.batches.len();
         self.batches.push(Sealed {

@@ -199,8 +199,13 @@ pub(super) fn seconds(time: Nanos) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use baton_core::GpuId;
+
     use super::*;
     use crate::latencies::class_of;
+    use crate::task_board::TaskBoard;
 
     const SPAN: Nanos = Nanos::from_millis(8_000);
 
@@ -237,5 +242,25 @@ mod tests {
         assert_eq!(idle, Figures::default());
         let at_once = figures(&ModelMoment::default(), moment(5, 0, |_| ()), Nanos::ZERO);
         assert_eq!(at_once.rate_rps, 0.0);
+    }
+
+    /// One backend leaves between two looks that are remembered, and another gets its slot's number.
+    #[test]
+    fn a_slot_shows_nothing_of_the_one_that_had_its_number() {
+        let board = Arc::new(TaskBoard::new(1));
+        let boards = (&LoadBoard::new(1), &TaskBoards::new(vec![Arc::clone(&board)]));
+        let (mut window, slot) = (Window::begin(Nanos::ZERO), Gpu { id: GpuId(3), life: 0 });
+        let second = |second: u64| Nanos::from_millis(1_000 * second);
+        let joined_at = second(6);
+        for now in 1..=10 {
+            window.look(second(now), std::iter::empty(), boards);
+            if second(now) == joined_at {
+                window.forget_slots(&[slot], boards.1);
+            }
+            board.busy(slot, Nanos::from_millis(if now < 6 { 900 } else { 250 }));
+            board.loaded(slot.id, Nanos::from_millis(if now < 6 { 800 } else { 500 }));
+        }
+        let shares = window.shares(second(11), 3, joined_at, boards.1);
+        assert_eq!(shares, Shares { busy: 0.25, loader_busy: 0.5 });
     }
 }
