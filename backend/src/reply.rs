@@ -1,15 +1,15 @@
 //! Answers every task of an executed batch: outputs for the rows that executed, the reason for the
 //! rows that were left out.
 //!
-//! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
-//! frontend that takes none of its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
-//! then the backend disconnects it, and its tasks end by their leases. A frontend that takes them slowly
-//! has that time for each answer, while the batch has not waited for [`BATCH_BOUND`]. Time for which this
-//! process was stopped does not count.
+//! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A frontend
+//! that takes none of its answers holds up the batch slot, and no answer to another, but only for
+//! [`REPLY_BOUND`]: then the backend disconnects it, and its tasks end by their leases. A frontend that takes
+//! them slowly has that time for each answer, while the batch has not waited for [`BATCH_BOUND`]. Time for
+//! which this process was stopped does not count.
 
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
 use baton_rdma::{ConnId, SendError, Transport};
-use baton_types::{Nanos, TaskId};
+use baton_types::{FrontendId, Nanos, TaskId};
 
 use crate::counters::Counters;
 use crate::execute::Outputs;
@@ -17,7 +17,7 @@ use crate::peers::Peers;
 use crate::slot::{Answer, BatchSlot};
 
 /// How long a batch may wait for a frontend that takes no answer, from its execution on, or from the last
-/// answer that left.
+/// answer that the frontend took.
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its execution on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
@@ -29,6 +29,7 @@ pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
 const FAILED: u8 = 2;
 
 /// What every answer of a batch has in common.
+#[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     /// Execution start, scheduler clock.
     pub(crate) started: Nanos,
@@ -36,9 +37,14 @@ pub(crate) struct Stamp {
     pub(crate) finished: Nanos,
     /// The scheduler's number of the GPU slot.
     pub(crate) gpu: u32,
+    /// Rows that executed.
+    pub(crate) batch_size: u32,
+    /// The variant that executed.
+    pub(crate) variant: u16,
 }
 
-/// Sends the answers that it can. True once every task of the batch is answered or cannot be.
+/// Sends the answers that it can: those to a frontend without room wait, those to others do not. True once every
+/// task of the batch is answered or cannot be.
 pub(crate) fn answer_all<T: Transport>(
     slot: &mut BatchSlot,
     outputs: &Outputs,
@@ -48,45 +54,39 @@ pub(crate) fn answer_all<T: Transport>(
     transport: &mut T,
     counters: &mut Counters,
 ) -> bool {
-    while let Some(answer) = slot.next_answer() {
+    let since = slot.replies_since();
+    let mut without_room: Option<FrontendId> = None;
+    slot.answer(|answer| {
         let frontend = task_of(answer).frontend();
-        let sent = match peers.conn(frontend) {
-            Some(conn) => {
-                let hears_cold = peers.hears_cold(frontend);
-                let sent = send((conn, hears_cold), answer, slot, outputs, stamp, transport);
-                sent.map_err(|error| (conn, error))
-            }
-            None => {
-                counters.answers_lost += 1;
-                slot.answered();
-                continue;
-            }
+        if without_room == Some(frontend) {
+            return false;
+        }
+        let Some(conn) = peers.conn(frontend) else {
+            counters.answers_lost += 1;
+            return true;
         };
-        match sent {
+        match send((conn, peers.hears_cold(frontend)), answer, outputs, stamp, transport) {
             Ok(()) => {
                 counters.answers_sent += 1;
                 peers.took_answer(frontend, now);
-                slot.wait_anew(now);
             }
-            Err((_, SendError::Full)) if now <= waits_until(slot, peers.last_took(frontend)) => {
+            Err(SendError::Full) if now <= waits_until(since, peers.last_took(frontend)) => {
+                without_room = Some(frontend);
                 return false;
             }
-            Err((conn, error)) => {
+            Err(error) => {
                 counters.answers_lost += 1;
                 give_up(conn, error, transport, counters);
-                slot.wait_anew(now);
             }
         }
-        slot.answered();
-    }
-    true
+        true
+    })
 }
 
-/// Until when a frontend without room is waited for, which took its last answer at `took`: from this or
-/// from another batch, as they take turns.
-fn waits_until(slot: &BatchSlot, took: Nanos) -> Nanos {
-    let idle_since = slot.waits_since().max(took);
-    (idle_since + REPLY_BOUND).min(slot.replies_since() + BATCH_BOUND)
+/// Until when a frontend without room is waited for, by a batch whose answers leave from `since` on. It took its last answer
+/// at `took`: from this or from another batch, as they take turns.
+fn waits_until(since: Nanos, took: Nanos) -> Nanos {
+    (since.max(took) + REPLY_BOUND).min(since + BATCH_BOUND)
 }
 
 fn task_of(answer: Answer) -> TaskId {
@@ -99,7 +99,6 @@ fn task_of(answer: Answer) -> TaskId {
 fn send<T: Transport>(
     (conn, hears_cold): (ConnId, bool),
     answer: Answer,
-    slot: &BatchSlot,
     outputs: &Outputs,
     stamp: &Stamp,
     transport: &mut T,
@@ -114,8 +113,8 @@ fn send<T: Transport>(
                 task: task.0.into(),
                 started_ns: stamp.started.0.into(),
                 finished_ns: stamp.finished.0.into(),
-                batch_size: (slot.executed_rows() as u16).into(),
-                variant: slot.execution().variant.into(),
+                batch_size: (stamp.batch_size as u16).into(),
+                variant: stamp.variant.into(),
                 gpu: stamp.gpu.into(),
             };
             let result = if is_cold && hears_cold { result.cold() } else { result };

@@ -102,10 +102,8 @@ pub(crate) struct BatchSlot {
     /// `order[i]`: the action's row that executes as row i.
     order: Vec<u16>,
     execution: Execution,
-    /// Answers given, counted over executed rows and then over all rows.
-    answered: usize,
-    /// When the execution ended, or the last answer was sent or abandoned.
-    waits_since: Nanos,
+    /// Answers that have not been given: to executed rows first.
+    unanswered: Vec<Answer>,
     /// For how long this process has been stopped since the execution ended.
     stood_still: Nanos,
     /// How long missing rows are waited for.
@@ -124,8 +122,7 @@ impl BatchSlot {
             reading: 0,
             order: Vec::with_capacity(batch_max as usize),
             execution: Execution::NONE,
-            answered: 0,
-            waits_since: Nanos::ZERO,
+            unanswered: Vec::with_capacity(batch_max as usize),
             stood_still: Nanos::ZERO,
             patience: Patience::Window,
             is_outdated: false,
@@ -139,6 +136,7 @@ impl BatchSlot {
         self.order.clear();
         self.rows.reserve(batch_max as usize);
         self.order.reserve(batch_max as usize);
+        self.unanswered.reserve(batch_max as usize);
     }
 
     /// Where the slot is.
@@ -174,7 +172,6 @@ impl BatchSlot {
         self.rows.resize(action.tasks.len(), Row::Reading);
         self.order.clear();
         self.reading = action.tasks.len() as u32;
-        self.answered = 0;
         self.patience = Patience::Window;
         self.action = Some(action);
         self.phase = Phase::Fetching;
@@ -367,64 +364,47 @@ impl BatchSlot {
         self.phase = Phase::Free;
     }
 
-    /// The executor is done with the batch.
+    /// The executor is done with the batch: every row that it executed is answered, and every row that was left out.
     pub(crate) fn finish(&mut self, execution: Execution) {
         self.expect(Phase::Executing);
-        self.execution = execution;
-        (self.waits_since, self.stood_still) = (execution.finished, Nanos::ZERO);
+        (self.execution, self.stood_still) = (execution, Nanos::ZERO);
         self.phase = Phase::Replying;
-    }
-
-    /// The next task to answer, executed rows first; `None` once all are answered.
-    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
-        self.expect(Phase::Replying);
-        let tasks = &self.action.as_ref()?.tasks;
-        if let Some(&row) = self.order.get(self.answered) {
+        let Some(Action { tasks, .. }) = &self.action else { return };
+        let executed = self.order.iter().zip(0..).map(|(&row, at)| {
             let task = tasks[usize::from(row)];
-            return Some(match self.execution.succeeded {
-                true => Answer::Output(task, self.answered as u32),
-                false => Answer::Failed(task.id, FailReason::Engine),
-            });
-        }
-        let mut row = self.answered - self.order.len();
-        while let Some(state) = self.rows.get(row) {
-            if let Row::Lost(reason) = *state {
-                self.answered = self.order.len() + row;
-                return Some(Answer::Failed(tasks[row].id, reason));
-            }
-            row += 1;
-        }
-        None
+            let failed = Answer::Failed(task.id, FailReason::Engine);
+            if execution.succeeded { Answer::Output(task, at) } else { failed }
+        });
+        let left_out = self.rows.iter().zip(tasks).filter_map(|(row, task)| match *row {
+            Row::Lost(reason) => Some(Answer::Failed(task.id, reason)),
+            _ => None,
+        });
+        assert!(self.unanswered.is_empty(), "answers of an earlier batch are left");
+        self.unanswered.extend(executed.chain(left_out));
+        assert_eq!(self.unanswered.len(), tasks.len(), "each task has one answer");
     }
 
-    /// Since when the next answer waits. Meaningful while Replying.
-    pub(crate) fn waits_since(&self) -> Nanos {
-        self.waits_since
+    /// Calls `answer` for every task without one, executed rows first; it returns false if that must wait. True once all are
+    /// answered.
+    pub(crate) fn answer(&mut self, mut answer: impl FnMut(Answer) -> bool) -> bool {
+        self.expect(Phase::Replying);
+        self.unanswered.retain(|&task| !answer(task));
+        self.unanswered.is_empty()
     }
 
-    /// When the wait for all answers began. Meaningful while Replying.
+    /// When the wait for answers to leave began. Meaningful while Replying.
     pub(crate) fn replies_since(&self) -> Nanos {
         self.execution.finished + self.stood_still
     }
 
     /// This process was stopped for `pause`, which does not count against any frontend.
     pub(crate) fn excuse(&mut self, pause: Nanos) {
-        self.waits_since = self.waits_since + pause;
         self.stood_still = self.stood_still + pause;
-    }
-
-    /// From `now` on another answer is waited with: each frontend is given its own time.
-    pub(crate) fn wait_anew(&mut self, now: Nanos) {
-        self.waits_since = self.waits_since.max(now);
-    }
-
-    /// The task of the last [`BatchSlot::next_answer`] is answered, or cannot be.
-    pub(crate) fn answered(&mut self) {
-        self.answered += 1;
     }
 
     /// All answers are out: the slot is free; the action comes back for the report.
     pub(crate) fn free(&mut self) -> Action {
+        assert!(self.unanswered.is_empty(), "a task is left without an answer");
         self.leave(Phase::Replying)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_client::{Counters as ClientCounters, DropReason, FailReason};
-use baton_core::{Nanos, PIPELINE_DEPTH};
+use baton_core::PIPELINE_DEPTH;
 use baton_scheduler::{Counter, ModelThreadCounters, SchedulerCounters};
 
 use crate::accounts;
@@ -191,11 +191,7 @@ fn backend_believes(run: &Run) -> Option<String> {
     Some(format!("backend {at} has heard nothing of its scheduler for long and still counts on it"))
 }
 
-/// How long a batch waits for frontends that take their answers slowly: `BATCH_BOUND` of the backend's `reply.rs`.
-const REPLIES_HELD_UP: Nanos = Nanos::from_millis(200);
-
-/// Answers to a frontend wait for those to others, to which something happens, but not for long. Nothing has happened to
-/// anybody else.
+/// Answers to a frontend do not wait for those to others, to which something happens.
 fn held_up(run: &Run) -> Option<String> {
     let plan = &run.plan;
     let faults = || plan.faults.iter().map(|(_, fault)| fault);
@@ -205,7 +201,7 @@ fn held_up(run: &Run) -> Option<String> {
     }
     let concerned: BTreeSet<usize> = faults().filter_map(Fault::concerns).collect();
     let others = concerned.len();
-    let most = moments::PROMPT + REPLIES_HELD_UP + plan.link.doubt().times(2);
+    let most = moments::PROMPT + plan.link.doubt().times(2);
     let slowest = run.applications.slowest.iter();
     let mut bystanders = slowest.filter(|(frontend, _)| !concerned.contains(frontend));
     let (frontend, (took, number)) = bystanders.find(|(_, (took, _))| *took > most)?;

@@ -24,6 +24,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             started: join.to_scheduler(execution.started),
             finished: join.to_scheduler(execution.finished),
             gpu: join.first_gpu() + gpu_index as u32,
+            batch_size: slot.executed_rows(),
+            variant: execution.variant,
         };
         let outputs = &gpu.memory[slot_index].outputs;
         if !reply::answer_all(slot, outputs, &stamp, now, peers, transport, counters) {

@@ -28,23 +28,50 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_lost")), (1, 1));
 }
 
-/// The second one has no room either when the first is given up, and took its last answer as long ago.
 #[test]
-fn a_frontend_behind_one_that_was_given_up_has_its_own_time() {
+fn answers_wait_for_no_frontend_but_their_own() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(1, cfg);
+    let (mut good, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
+    let tasks = [stuck.submit(1), stuck.submit(2), good.submit(3), good.submit(4)];
+    world.infer(&ActionSpec::default(), &tasks);
+    world.settle(&mut [&mut good, &mut stuck]);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut good]);
+    assert_eq!(world.counter("answers_sent"), 3, "one of them is in a queue");
+    assert_eq!(
+        [2, 3].map(|at| good.answer(tasks[at]).unwrap()),
+        [3, 4].map(|b| checksum(&[b; 64]))
+    );
+    assert!(world.reports().is_empty(), "a reported batch is an answered batch");
+    world.settle(&mut [&mut stuck]);
+    assert_eq!(
+        [0, 1].map(|at| stuck.answer(tasks[at]).unwrap()),
+        [1, 2].map(|b| checksum(&[b; 64]))
+    );
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_lost")), (0, 0));
+}
+
+/// Each has its own time from the last answer that it took.
+#[test]
+fn a_frontend_is_not_given_up_for_the_time_of_another() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
     let mut world = World::ready_with(2, cfg);
     let (mut late, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
     world.infer(&ActionSpec { gpu: FIRST_GPU + 1, ..ActionSpec::default() }, &[late.submit(1)]);
-    let tasks = [stuck.submit(2), stuck.submit(3), late.submit(4)];
+    let tasks = [stuck.submit(2), stuck.submit(3), late.submit(4), late.submit(5)];
     world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut late, &mut stuck]);
     [1, 0].into_iter().for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
     world.step();
-    assert_eq!(world.counter("answers_sent"), 2, "both have one that they do not take");
-    world.pass_awake(Nanos::from_millis(21));
-    assert_eq!(world.counter("frontends_slow"), 1);
+    world.pass_awake(Nanos::from_millis(12));
+    late.party.poll(world.now);
+    world.step();
+    assert_eq!(world.counter("answers_sent"), 3, "the late one has taken one");
+    world.pass_awake(Nanos::from_millis(12));
+    assert_eq!(world.counter("frontends_slow"), 1, "the other one had 24 ms");
     world.settle(&mut [&mut late]);
-    assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (1, 3));
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (1, 4));
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub struct Candidate {
     /// Among candidates that compete for a slot the earliest wins: the latest start, or when the
     /// batch stops growing (Symphony §4.3, `sched_at` = dl − ℓ(bs + 1)).
     pub urgency: Nanos,
-    /// Of the tasks of the last seconds those given up, in 1/65536: such a model goes first. Zero
-    /// under policies that do not look at it.
+    /// Of the tasks of the last seconds those given up, in 1/65536: such a model goes first. While a slot
+    /// has the weights, without those lost for want of them. Zero under policies that do not look at it.
     pub bad_rate: u32,
     /// From the grant to the earliest start: plan delivery and fetching (App. C, `delay(bs)`).
     pub delay: Nanos,

@@ -43,9 +43,8 @@ const REMARK: &str = "Where memory and link decide, the rules do as the paper sa
     are 16 tasks in 20 ms; with Table 1's 15.67 ms a GPU reaches 1,021 r/s, and does under every policy with \
     objectives of 250 ms and more. Under tighter ones `clockwork:5` executes smaller batches than an independent \
     simulation of its rules, which had 907 to 1,022 r/s; which detail of its strategies does that is not known. \
-    Fig. 7 needs shorter objectives than the paper's cluster: here is no network, and ℓ(1) is exact. In Fig. 9 \
-    `baton` fills empty caches with fewer LOADs and more slowly than Clockwork: cold tasks are lost in the first \
-    minutes that are not lost later (`docs/cache.md` measures from the third minute on). In Fig. 10 `baton` keeps a wider \
+    Fig. 7 needs shorter objectives than the paper's cluster: here is no network, and ℓ(1) is exact. In Fig. 9's \
+    overload `baton` makes a third of Clockwork's LOADs and serves more of the cold tasks. In Fig. 10 `baton` keeps a wider \
     margin than Clockwork's rule and is exceeded less often by executions and LOADs. Few LOADs concern one model, and all \
     models of about its length learn from them.";
 

@@ -81,7 +81,7 @@ impl ModelState {
 
     fn leave(&mut self, now: Nanos, rank: usize, out: &mut impl ModelSink) {
         let task = self.queue.get(rank).task;
-        self.sizing.rate.on_bad();
+        self.sizing.rate.on_bad(self.is_ready());
         self.end_over_share(now, task, out);
         self.queue.remove_at(rank);
     }

@@ -58,7 +58,7 @@ impl ModelState {
             deadline.min(self.soft_deadline) - of_batch.of(batch + 1) - self.network.data_per_task;
         let invalid_after = deadline - latency;
         let (urgency, bad_rate) = match self.rules().order {
-            Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
+            Order::LatestStart => (invalid_after, self.bad_rate()),
             Order::Frontrun => (frontrun, 0),
         };
         // Where no other task is let in, there is none to wait for.

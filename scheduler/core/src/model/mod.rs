@@ -364,7 +364,7 @@ impl ModelState {
     }
 
     fn give_up(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {
-        self.sizing.rate.on_bad();
+        self.sizing.rate.on_bad(self.is_ready());
         self.counters.given_up += 1;
         self.end(task, why, out);
     }

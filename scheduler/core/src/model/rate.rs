@@ -29,8 +29,10 @@ struct Counts {
     run_on: u64,
     /// Sum of the gaps before them.
     run_on_gaps: Nanos,
-    /// Tasks given up.
+    /// Tasks given up although a slot had their weights …
     bad: u64,
+    /// … and while none had.
+    unready: u64,
     /// Tasks that were not let in, none of which are arrivals.
     refused: u64,
 }
@@ -118,9 +120,10 @@ impl RateMeter {
         self.open.arrivals += 1;
     }
 
-    /// Counts one task that was given up.
-    pub fn on_bad(&mut self) {
-        self.open.bad += 1;
+    /// Counts one task that was given up, while a slot had its weights or not.
+    pub fn on_bad(&mut self, is_ready: bool) {
+        let bad = if is_ready { &mut self.open.bad } else { &mut self.open.unready };
+        *bad += 1;
     }
 
     /// Counts one task that was not let in.
@@ -130,7 +133,7 @@ impl RateMeter {
 
     /// Forgets what was given up and not let in.
     pub(crate) fn forget_losses(&mut self) {
-        let kept = |counts: Counts| Counts { bad: 0, refused: 0, ..counts };
+        let kept = |counts: Counts| Counts { bad: 0, unready: 0, refused: 0, ..counts };
         self.buckets.iter_mut().for_each(|bucket| *bucket = kept(*bucket));
         (self.sum, self.open) = (kept(self.sum), kept(self.open));
     }
@@ -223,8 +226,17 @@ impl RateMeter {
 
     /// Tasks given up or not let in over tasks that came, in 1/65536.
     pub fn bad_rate(&self) -> u32 {
-        let Counts { arrivals, bad, refused, .. } = self.sum;
-        scale(bad + refused, 1 << 16, arrivals + refused + TASKS_ASSUMED).min(1 << 16) as u32
+        self.rate_of(self.sum.bad + self.sum.unready)
+    }
+
+    /// The same without tasks given up while no slot had their weights.
+    pub fn bad_rate_where_ready(&self) -> u32 {
+        self.rate_of(self.sum.bad)
+    }
+
+    fn rate_of(&self, given_up: u64) -> u32 {
+        let Counts { arrivals, refused, .. } = self.sum;
+        scale(given_up + refused, 1 << 16, arrivals + refused + TASKS_ASSUMED).min(1 << 16) as u32
     }
 
     fn close_bucket(&mut self) {
@@ -245,6 +257,7 @@ impl Counts {
             run_on: self.run_on + other.run_on,
             run_on_gaps: self.run_on_gaps + other.run_on_gaps,
             bad: self.bad + other.bad,
+            unready: self.unready + other.unready,
             refused: self.refused + other.refused,
         }
     }
@@ -257,6 +270,7 @@ impl Counts {
             run_on: self.run_on - other.run_on,
             run_on_gaps: self.run_on_gaps - other.run_on_gaps,
             bad: self.bad - other.bad,
+            unready: self.unready - other.unready,
             refused: self.refused - other.refused,
         }
     }
@@ -345,7 +359,7 @@ mod tests {
         #[test]
         fn whatever_is_counted_is_counted_for_five_seconds(
             steps in prop::collection::vec(
-                (prop_oneof![30 => 0..60_000u64, 10 => 0..900u64, 1 => 0..9_000_000u64], 0..4u8),
+                (prop_oneof![30 => 0..60_000u64, 10 => 0..900u64, 1 => 0..9_000_000u64], 0..5u8),
                 1..500,
             ),
         ) {
@@ -361,10 +375,14 @@ mod tests {
                 meter.on_arrival(now);
                 match what {
                     0 => {
-                        meter.on_bad();
+                        meter.on_bad(true);
                         counted.add(Counts { bad: 1, ..Counts::default() });
                     }
                     1 => {
+                        meter.on_bad(false);
+                        counted.add(Counts { unready: 1, ..Counts::default() });
+                    }
+                    2 => {
                         meter.on_refused();
                         counted.add(Counts { refused: 1, ..Counts::default() });
                     }

@@ -25,6 +25,14 @@ impl ModelState {
         self.ready_at == Nanos::ZERO && self.load == Nanos::ZERO
     }
 
+    /// What a candidate says of the tasks lost lately. While a slot has the weights, those lost for want of them do not count:
+    /// coming before others for a slot would have saved none. Else all count: they say what a LOAD would save.
+    #[inline]
+    pub(super) fn bad_rate(&self) -> u32 {
+        let rate = &self.sizing.rate;
+        if self.is_ready() { rate.bad_rate_where_ready() } else { rate.bad_rate() }
+    }
+
     /// When the weights can be there at the earliest.
     #[inline]
     pub(super) fn ready(&self, now: Nanos) -> Nanos {
