@@ -349,6 +349,6 @@ mod tests {
             answer_inference(under_way, inference, incoming)
         });
         // Which features of other packages are built makes some difference.
-        assert!(bytes <= 1_536, "{bytes} bytes");
+        assert!(bytes <= 1_280, "{bytes} bytes");
     }
 }
