@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use support::gateway::QUICK_AND_SLOW;
 use support::http::{Answer, Http};
-use support::prometheus::await_metric;
+use support::prometheus::{self, await_metric};
 use support::{Cluster, Folder};
 
 const QUICK: &str = "/v2/models/quick/infer";
@@ -198,9 +198,13 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
     let cluster = Cluster::of(Folder::new("gateway-drain"), &text);
     let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
     let metrics = gateway.metrics_addr();
-    let _backend = cluster.backend("b");
+    let _backends = ["a", "b"].map(|name| cluster.backend(name));
     let (mut idle, mut busy) = (Http::connect(&addr), Http::connect(&addr));
     assert_eq!(idle.get("/v2/health/live").status, 200);
+    assert_eq!(busy.post(QUICK, "", &one()).status, 200);
+    let text = prometheus::get(&metrics, "/metrics").unwrap();
+    let lag = text.lines().find_map(|line| line.strip_prefix("baton_gateway_lag_seconds "));
+    assert!(lag.unwrap().parse::<f64>().unwrap() > 0.0, "an answer has waited for the gateway");
     busy.send("POST", SLOW, "", &one());
     await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
     gateway.signal(Signal::TERM);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use baton_metrics::{Metric, Value};
 
 use crate::access::Access;
+use crate::lag::Lag;
 use crate::memory::Memory;
 use crate::protocol::problem::Kind;
 
@@ -106,6 +107,7 @@ impl Counters {
 /// What any gateway shows to Prometheus, besides what its client library shows.
 pub fn described() -> Vec<Metric> {
     let mut metrics = Counters::default().metrics();
+    metrics.push(Lag::default().metric());
     metrics.extend(Access::default().metrics());
     metrics.extend(Memory::metrics(&None));
     metrics

@@ -20,6 +20,7 @@ use crate::accept::serve;
 use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::driving::Driving;
+use crate::lag::Lag;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::protocol::image::ImageStep;
@@ -99,6 +100,7 @@ pub(crate) struct App {
     pub(crate) slots_per_model: u32,
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
+    pub(crate) lag: Lag,
     access: Access,
     pub(crate) operating: Option<Operating>,
     pub(crate) images: Vec<ImageStep>,
@@ -166,9 +168,13 @@ impl App {
         arrived: Nanos,
         replies: Result<&[Reply], &Problem>,
     ) {
-        let took = self.clock.now() - arrived;
+        let now = self.clock.now();
+        let took = now - arrived;
         match replies {
-            Ok(replies) => self.statistics.answered(model.name(), took, replies),
+            Ok(replies) => {
+                replies.iter().for_each(|reply| self.lag.learn(reply.timing(), now));
+                self.statistics.answered(model.name(), took, replies);
+            }
             Err(_) => self.statistics.failed(model.name(), took),
         }
     }
@@ -226,6 +232,7 @@ impl Gateway {
             slots_per_model: config.slots_per_model,
             counters: Counters::default(),
             statistics: Statistics::default(),
+            lag: Lag::default(),
             access: Access::load(&config.tokens)?,
             images: config.images.clone(),
             memory: config.shared_memory_bytes.map(Memory::new),
@@ -252,6 +259,7 @@ impl Gateway {
         move || {
             let mut metrics = app.client.metrics();
             metrics.extend(app.counters.metrics());
+            metrics.push(app.lag.metric());
             metrics.extend(app.access.metrics());
             metrics.extend(Memory::metrics(&app.memory));
             metrics

@@ -3,8 +3,6 @@
 //! Each of the gateway's threads has one more that decodes. What waits for it is bounded by the slots of the models. A task that
 //! has its outcome before its image is decoded, or whose client goes away, takes its image out of the line.
 
-use std::time::Duration;
-
 use baton_client::{Deadline, DropReason, ModelHandle, Outcome, Reply};
 use bytes::{Buf, Bytes};
 use hyper::HeaderMap;
@@ -69,10 +67,7 @@ pub(crate) async fn infer(
 ) -> Result<Reply, Problem> {
     // 1. The task queues from here.
     let input = model.input().map_err(|error| Problem::no_input(&error, model.slo()))?;
-    let waited = Duration::from_nanos((app.clock.now() - allowed.arrived).0);
-    let left = allowed.span.checked_sub(waited).filter(|left| !left.is_zero());
-    let left = left.ok_or_else(|| Problem::too_late(allowed.span))?;
-    let submitted = input.submit_ahead(Deadline::Within(left));
+    let submitted = input.submit_ahead(Deadline::Within(allowed.left(app)?));
     let (mut input, mut ticket) =
         submitted.map_err(|error| Problem::not_submitted(error.reason, allowed.span))?;
     // 2. Meanwhile its input is written. Dropped, the set takes what has not begun out of the line.

@@ -26,6 +26,24 @@ pub(crate) struct Allowed {
     pub(crate) span: Duration,
 }
 
+impl Allowed {
+    /// What is left of it for a task that is submitted now, less what the gateway will take.
+    pub(crate) fn left(self, app: &App) -> Result<Duration, Problem> {
+        let taken = self.waited(app) + app.lag.allowance(self.span);
+        let left = self.span.checked_sub(taken).filter(|left| !left.is_zero());
+        left.ok_or_else(|| Problem::too_late(self.span))
+    }
+
+    /// An answer that is handed on now is late.
+    pub(crate) fn is_over(self, app: &App) -> bool {
+        self.waited(app) > self.span
+    }
+
+    fn waited(self, app: &App) -> Duration {
+        Duration::from_nanos((app.clock.now() - self.arrived).0)
+    }
+}
+
 /// Executes a request. `binary` is what follows its JSON.
 pub(crate) async fn infer(
     app: &App,
@@ -45,9 +63,7 @@ pub(crate) async fn infer(
     let row = &model.signature().input;
     let len = fill(request, model.inputs(), row, &mut inputs, binary, &used)?;
     // 3. One deadline for all.
-    let waited = Duration::from_nanos((app.clock.now() - allowed.arrived).0);
-    let left = allowed.span.checked_sub(waited).filter(|left| !left.is_zero());
-    let left = left.ok_or_else(|| Problem::too_late(allowed.span))?;
+    let left = allowed.left(app)?;
     let submit = |mut input: Input| {
         input.truncate(len);
         let ticket = input.submit(Deadline::Within(left));
@@ -81,11 +97,16 @@ pub(crate) fn rows<'a>(
 }
 
 /// What an answer says beside its tensors.
-pub(crate) fn head_of<'a>(model: &'a str, id: Option<&'a str>, replies: &'a [Reply]) -> Head<'a> {
+pub(crate) fn head_of<'a>(
+    model: &'a str,
+    id: Option<&'a str>,
+    replies: &'a [Reply],
+    is_late: bool,
+) -> Head<'a> {
     let variants = replies.iter().filter_map(Reply::variant);
     let least = variants.min_by_key(|variant| variant.index());
     let variant = least.map(|variant| (variant.name(), variant.accuracy()));
-    let (is_late, is_cold) = (replies.iter().any(Reply::late), replies.iter().any(Reply::cold));
+    let is_cold = replies.iter().any(Reply::cold);
     Head { model, id, is_late, is_cold, variant }
 }
 

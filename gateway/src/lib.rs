@@ -18,6 +18,7 @@ mod grpc;
 mod http;
 mod image;
 mod infer;
+mod lag;
 mod limits;
 mod memory;
 pub mod protocol;

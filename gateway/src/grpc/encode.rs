@@ -24,13 +24,13 @@ const STREAMED: u32 = 2;
 
 /// The answer to an inference: outputs as bytes, copied once.
 pub(super) fn infer(
-    model: &ModelHandle,
-    id: Option<&str>,
+    (model, id): (&ModelHandle, Option<&str>),
     asked: &[Asked],
     replies: &[Reply],
+    is_late: bool,
 ) -> Result<Vec<u8>, Problem> {
     let rows = rows(model, replies)?;
-    answer(&head_of(model.name(), id, replies), model.outputs(), asked, &rows)
+    answer(&head_of(model.name(), id, replies, is_late), model.outputs(), asked, &rows)
 }
 
 fn answer(

@@ -232,7 +232,8 @@ impl Prepared {
             }
             None => infer(app, model, request, binary, *allowed).await?,
         };
-        let message = encode::infer(model, request.id.as_deref(), &request.outputs, &replies)?;
+        let (about, is_late) = ((&*model, request.id.as_deref()), allowed.is_over(app));
+        let message = encode::infer(about, &request.outputs, &replies, is_late)?;
         Ok((message, replies))
     }
 }

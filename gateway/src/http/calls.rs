@@ -298,17 +298,19 @@ async fn inferred(
     if let Some(tensor) = image.take() {
         admit(asker, app.clock.now(), 1)?;
         let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
-        let reply = Box::pin(image::infer(app, model, tensor, jpeg, within(None))).await?;
+        let allowed = within(None);
+        let reply = Box::pin(image::infer(app, model, tensor, jpeg, allowed)).await?;
         let all = (0..model.outputs().len()).map(|index| Asked { index, form: Form::Json });
         let (all, replies): (Vec<Asked>, _) = (all.collect(), vec![reply]);
-        return Ok((rendered(model, None, &all, &replies)?, replies));
+        return Ok((rendered((model, None), &all, &replies, allowed.is_over(app))?, replies));
     }
     let json = json_of(*json_bytes, body)?;
     let request = request::Request::parse(&json, &app.described(model))?;
     admit(asker, app.clock.now(), request.batch)?;
-    let replies = infer(app, model, &request, &mut body.frames, within(request.timeout)).await?;
-    let rendered = rendered(model, request.id.as_deref(), &request.outputs, &replies)?;
-    Ok((rendered, replies))
+    let allowed = within(request.timeout);
+    let replies = infer(app, model, &request, &mut body.frames, allowed).await?;
+    let (about, is_late) = ((&*model, request.id.as_deref()), allowed.is_over(app));
+    Ok((rendered(about, &request.outputs, &replies, is_late)?, replies))
 }
 
 /// The JSON of a body, of as many bytes as are stated. What is left of the body is binary data.
@@ -322,12 +324,12 @@ fn json_of(stated: Option<Option<usize>>, body: &mut Body) -> Result<Bytes, Prob
 }
 
 fn rendered(
-    model: &ModelHandle,
-    id: Option<&str>,
+    (model, id): (&ModelHandle, Option<&str>),
     asked: &[Asked],
     replies: &[Reply],
+    is_late: bool,
 ) -> Result<Rendered, Problem> {
-    let head = head_of(model.name(), id, replies);
+    let head = head_of(model.name(), id, replies, is_late);
     let rows = rows(model, replies)?;
     render::infer(&head, model.outputs(), asked, &rows)
 }
@@ -347,6 +349,6 @@ mod tests {
             answer_inference(under_way, inference, incoming)
         });
         // Which features of other packages are built makes some difference.
-        assert!(bytes <= 1_536, "{bytes} bytes");
+        assert!(bytes <= 1_280, "{bytes} bytes");
     }
 }
