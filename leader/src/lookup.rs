@@ -205,6 +205,35 @@ mod tests {
         drop((silent, next));
     }
 
+    /// What etcd is asked and says nothing to (it closes the connection) is a question that failed.
+    #[test]
+    fn only_an_address_outlasts_a_question_that_fails_and_nothing_an_answer() {
+        let (via_etcd, etcd) = asking();
+        let before = |question: fn(TcpStream), before: &Result<SocketAddr, Unknown>| {
+            via_etcd.ask(Nanos::ZERO);
+            question(request(&etcd));
+            changed(&via_etcd, before);
+            via_etcd.addr()
+        };
+        let leaderless = before(|stream| answer(stream, None), &Err(Unknown::NotYet));
+        let failed = before(drop, &leaderless);
+        assert!(matches!(failed, Err(Unknown::Etcd(_))), "{failed:?}");
+        let known = before(|stream| answer(stream, Some("127.0.0.1:7700")), &failed);
+        assert!(known.is_ok(), "{known:?}");
+        let unreadable = before(|stream| answer(stream, Some("somewhere")), &known);
+        assert!(matches!(unreadable, Err(Unknown::NoAddress { .. })), "{unreadable:?}");
+    }
+
+    #[test]
+    fn who_waits_asks_until_there_is_a_leader() {
+        let (via_etcd, etcd) = asking();
+        std::thread::spawn(move || {
+            let answers = [None, None, None, Some("127.0.0.1:7700")];
+            answers.into_iter().for_each(|value| answer(request(&etcd), value));
+        });
+        assert_eq!(via_etcd.wait(LONG), Ok("127.0.0.1:7700".parse().unwrap()));
+    }
+
     #[test]
     fn an_etcd_that_does_not_answer_is_named_within_the_time_given() {
         let via_etcd = Lookup::start(&spec("http://127.0.0.1:1".into())).unwrap();

@@ -207,3 +207,60 @@ fn parcels(slabs: &Arc<SlabSet>) -> Vec<(SharedSlab, Option<Arc<Region>>)> {
     };
     shared.map(parcel).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(socket: [u8; 16]) -> MemoryOffer {
+        MemoryOffer { cookie: 1.into(), socket }
+    }
+
+    fn parcel(conn: u64, socket: [u8; 16]) -> Parcel {
+        let slab = SharedSlab {
+            first_slot: 0.into(),
+            slots: 1.into(),
+            stride: 64.into(),
+            input_bytes: 0.into(),
+        };
+        Parcel { conn: ConnId(conn), offer: offer(socket), slab, region: None }
+    }
+
+    /// Two backends get slabs in turn: each datagram is one backend's, and each backend is linked once.
+    #[test]
+    fn every_parcel_goes_to_its_backend() {
+        let names = [*b"every parcel  1 ", *b"every parcel  2 "];
+        let receivers = names.map(|name| FileSocket::bound(&name).unwrap());
+        let mut sharer = Sharer::new().unwrap();
+        (0..).zip(names).for_each(|(conn, name)| sharer.on_offer(ConnId(conn), &offer(name)));
+        for _ in 0..2 {
+            sharer.unsent.extend((0..).zip(names).map(|(conn, name)| parcel(conn, name)));
+        }
+        sharer.send();
+        let count = |receiver: &FileSocket| {
+            std::iter::from_fn(|| receiver.receive(&mut [0; 256]).ok()).count()
+        };
+        assert_eq!(receivers.each_ref().map(count), [2, 2]);
+        assert_eq!((sharer.linked(), sharer.patience()), (2, None));
+    }
+
+    /// A backend whose queue is full is tried again as often as there may be tries, and after a success as often again.
+    #[test]
+    fn tries_count_from_the_last_that_went_well() {
+        let name = *b"tries count     ";
+        let receiver = FileSocket::bound(&name).unwrap();
+        let mut sharer = Sharer::new().unwrap();
+        sharer.on_offer(ConnId(0), &offer(name));
+        for _ in 0..2 {
+            while sharer.tries == 0 {
+                sharer.unsent.push_back(parcel(0, name));
+                sharer.send();
+            }
+            (1..TRIES_MAX).for_each(|_| sharer.send());
+            assert_eq!(sharer.patience(), Some(RETRY_AFTER), "it is not given up");
+            while receiver.receive(&mut [0; 256]).is_ok() {}
+            sharer.send();
+            assert_eq!(sharer.patience(), None);
+        }
+    }
+}

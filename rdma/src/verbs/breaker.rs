@@ -84,6 +84,20 @@ mod tests {
         (140..143).for_each(|at| breaker.strike(addr(1), seconds(at)));
         assert!(breaker.is_open(addr(1), seconds(142 + 59)));
         assert!(!breaker.is_open(addr(1), seconds(142 + 60)));
+        breaker.strike(addr(1), seconds(143));
+        assert!(!breaker.is_open(addr(1), seconds(142 + 60)), "it takes three again");
+    }
+
+    #[test]
+    fn pauses_double_up_to_five_minutes() {
+        let mut breaker = CircuitBreaker::default();
+        let pause = |round: u64| {
+            let now = seconds(1_000 * round);
+            (0..3).for_each(|_| breaker.strike(addr(1), now));
+            (1..).find(|&s| !breaker.is_open(addr(1), now + seconds(s)))
+        };
+        let pauses: Vec<_> = (1..7).filter_map(pause).collect();
+        assert_eq!(pauses, [30, 60, 120, 240, 300, 300]);
     }
 
     #[test]
@@ -98,5 +112,7 @@ mod tests {
         let mut breaker = CircuitBreaker::default();
         (0..3_000).for_each(|port| breaker.strike(addr(port), seconds(100)));
         assert_eq!(breaker.records.len(), PEERS_MAX);
+        (0..2).for_each(|_| breaker.strike(addr(2_998), seconds(101)));
+        assert!(breaker.is_open(addr(2_998), seconds(102)), "those that failed last");
     }
 }

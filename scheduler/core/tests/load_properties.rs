@@ -70,7 +70,8 @@ struct Backends {
     slots: Vec<Slot>,
     /// Model, slot and life of each batch.
     batches: VecDeque<(u32, Gpu)>,
-    loads: u64,
+    /// LOADs, and models that left for them.
+    counts: (u64, u64),
     readiness: BTreeMap<u32, Readiness>,
 }
 
@@ -93,7 +94,7 @@ impl LoadSink for Backends {
         assert!(slot.used() <= PAGES, "the pages are enough");
         slot.loading.push_back(load.model.0);
         assert!(slot.loading.len() <= 2, "one copies, one waits");
-        self.loads += 1;
+        self.counts = (self.counts.0 + 1, self.counts.1 + load.victims.len() as u64);
     }
 
     fn readiness(&mut self, model: ModelId, readiness: Readiness) {
@@ -203,8 +204,7 @@ impl World {
         }
         let done = LoadDone { model: ModelId(model), gpu, outcome };
         assert!(self.state.on_load_done(self.out.now, done, &mut self.out), "it was under way");
-        let again = self.state.on_load_done(self.out.now, done, &mut self.out);
-        assert!(!again, "one report for each LOAD");
+        assert!(!self.state.on_load_done(self.out.now, done, &mut self.out), "one report for each");
     }
 
     fn leave(&mut self, slot: u32) {
@@ -245,7 +245,7 @@ impl World {
             assert_eq!(std::mem::discriminant(&said), std::mem::discriminant(&now), "{model}");
         }
         let counters = self.state.counters();
-        assert_eq!(counters.loads, self.out.loads);
+        assert_eq!((counters.loads, counters.evicted), self.out.counts);
     }
 }
 

@@ -2,8 +2,8 @@
 //! one at most.
 
 use baton_core::{
-    Gpu, GpuId, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState, ModelId,
-    Nanos, Readiness, Weights,
+    Demand, Gpu, GpuId, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState,
+    ModelId, Nanos, Readiness, Weights,
 };
 
 const GPU: Gpu = Gpu { id: GpuId(0), life: 0 };
@@ -73,6 +73,32 @@ fn without_a_bound_a_loader_has_one_load_at_a_time() {
     assert_eq!(stage.load(START, 0), Some((START + LOAD, None)), "its report opens it");
     assert_eq!(stage.loaded(START + LOAD, 0), None);
     assert!(stage.load(START + LOAD, 1).is_some());
+}
+
+/// Models of LOADs, in order.
+#[derive(Default)]
+struct Models(Vec<u32>);
+
+impl LoadSink for Models {
+    fn load(&mut self, load: &Load<'_>) {
+        self.0.push(load.model.0);
+    }
+    fn readiness(&mut self, _: ModelId, _: Readiness) {}
+}
+
+#[test]
+fn by_priority_too_a_loader_gets_at_once_all_that_it_may_have() {
+    let (rule, outstanding) = (LoadRule::Clockwork, LOAD.times(2));
+    let limits = LoadLimits { gpus: 1, copies: 1, residents: 3, rule, outstanding };
+    let weights = [Weights { pages: 1, load: LOAD, is_guess: false, alone: LOAD }; 3];
+    let (mut loads, mut models) = (LoadState::new(limits, &weights), Models::default());
+    loads.on_gpu_join(Nanos::ZERO, GPU, 3);
+    for (model, ms) in [(0, 5), (1, 7), (2, 6)] {
+        let total = Nanos::from_millis(ms);
+        loads.on_demand(ModelId(model), Demand { total, loadable: total });
+    }
+    loads.on_timer(START, &mut models);
+    assert_eq!(models.0, [1, 2]);
 }
 
 /// How long the last LOAD should take.

@@ -96,6 +96,7 @@ fn a_candidate_from_before_a_grant_is_ignored() {
     assert_eq!((rank.counters().superseded, out.grants.len()), (1, 0));
     rank.on_candidate(ms(20.0), ModelId(0), candidate(20.0, 50.0), 1, &mut out);
     assert_eq!(out.grants.len(), 1, "one that has seen the grant counts");
+    assert_eq!((rank.counters().superseded, rank.counters().candidates), (1, 2));
 }
 
 #[test]

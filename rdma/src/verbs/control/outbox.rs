@@ -53,6 +53,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_sent_makes_room_and_a_long_frame_passes_alone() {
+        let mut outbox = Outbox::new(10);
+        let mut push = |sent, len| {
+            outbox.advance(sent);
+            outbox.push(len, |queued| queued.resize(queued.len() + len, 0))
+        };
+        let steps =
+            [(0, 6), (0, 5), (3, 7), (0, 1), (10, 30), (0, 1)].map(|(sent, len)| push(sent, len));
+        assert_eq!(steps, [true, false, true, false, true, false]);
+    }
+
+    #[test]
     fn what_is_left_stays_in_order_however_much_is_gone() {
         let mut outbox = Outbox::new(usize::MAX);
         let bytes: Vec<u8> = (0..3 * COMPACT).map(|at| (at % 251) as u8).collect();

@@ -204,11 +204,30 @@ mod tests {
         assert!(memory.take(Nanos::ZERO, other, gpu(0)));
         rule.demand(&memory, other, waits(100));
         (0..2).for_each(|id| assert!(memory.take(Nanos::ZERO, MODEL, gpu(id))));
-        rule.demand(&memory, MODEL, waits(102));
         let near = |load: u64, ms: u64| load.abs_diff(MS.times(ms).0) < 1_000;
-        assert!(near(rule.loads[0], 102) && near(rule.loads[1], 102), "{:?}", rule.loads);
+        // What the model had there before is no load that it yields to.
+        for _ in 0..2 {
+            rule.demand(&memory, MODEL, waits(102));
+            assert!(near(rule.loads[0], 102) && near(rule.loads[1], 102), "{:?}", rule.loads);
+        }
         rule.demand(&memory, MODEL, Demand::default());
         assert!(near(rule.loads[0], 101) && near(rule.loads[1], 1), "{:?}", rule.loads);
+    }
+
+    /// Numbers may go by popularity.
+    #[test]
+    fn of_equal_priorities_the_smaller_number_is_not_always_first() {
+        let mut memory = Memory::new(1, 1, 8, vec![1; 8]);
+        memory.join(gpu(0), 8);
+        let mut rule = Priorities::new(1, 8, 1);
+        (0..8).for_each(|id| rule.demand(&memory, ModelId(id), waits(7)));
+        let next = || {
+            let model = rule.first(&memory, gpu(0))?;
+            rule.demand(&memory, model, Demand::default());
+            Some(model.0)
+        };
+        let order: Vec<u32> = core::iter::from_fn(next).collect();
+        assert!(order.len() == 8 && !order.is_sorted(), "{order:?}");
     }
 
     #[test]

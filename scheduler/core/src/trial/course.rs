@@ -153,6 +153,16 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_has_been_replaced_counts_from_nothing() {
+        let mut trials = Trials::new(1);
+        let counts = [(9_000, 9), (100, 0), (200, 11), (300, 12)];
+        let due = (10..)
+            .zip(counts)
+            .map(|(second, count)| trials.look(at(second), [count].into_iter()).is_some());
+        assert_eq!(due.collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
+    #[test]
     fn trials_that_change_nothing_become_rare_and_large() {
         let mut trials = Trials::new(1);
         let (mut due, mut recorded, mut lost) = (Vec::new(), Vec::new(), 0);
@@ -174,10 +184,9 @@ mod tests {
         let frontrun = Alternative::Frontrun;
         assert_eq!(trials.conclude(at(1), Some(&better(frontrun))), Some(frontrun));
         assert_eq!(trials.conclude(at(2), Some(&better(frontrun))), None, "it is followed already");
-        assert!(
-            trials.look(at(60), [(9, 0)].into_iter()).is_some(),
-            "nothing is lost, but it may do without"
-        );
+        let due = trials.look(at(60), [(9, 0)].into_iter());
+        let due = due.expect("nothing is lost, but it may do without");
+        assert_eq!(due.tasks, 8_192, "a third trial, whatever the first two found");
         assert_eq!(trials.conclude(at(61), Some(&calm(600))), None);
         assert_eq!(
             trials.conclude(at(62), Some(&better(Alternative::Part))),

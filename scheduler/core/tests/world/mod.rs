@@ -10,8 +10,8 @@ mod outbox;
 use std::collections::{BTreeMap, BTreeSet};
 
 use baton_core::{
-    DropReason, FrontendId, ModelConfig, ModelId, ModelState, Nanos, RankLimits, RankState,
-    Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    DropReason, FrontendId, ModelConfig, ModelCounters, ModelId, ModelState, Nanos, RankLimits,
+    RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 pub(crate) use backends::{Fate, Sealed};
@@ -58,6 +58,8 @@ pub(crate) struct World {
     slots: Vec<Slot>,
     events: BTreeMap<(Nanos, u64), Event>,
     sequence: u64,
+    /// Tasks that came.
+    came: u64,
     deadlines: BTreeMap<u64, Nanos>,
     lost_frontends: BTreeSet<FrontendId>,
     /// What [`World::at`] counts from.
@@ -108,6 +110,7 @@ impl World {
             slots: slots.iter().map(|&s| Slot::new(SubclusterId(s))).collect(),
             events: BTreeMap::new(),
             sequence: 0,
+            came: 0,
             deadlines: BTreeMap::new(),
             lost_frontends: BTreeSet::new(),
             origin: ms(1000.0),
@@ -233,6 +236,7 @@ impl World {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Arrival { model, request } => {
+                self.came += 1;
                 self.models[model as usize].on_request(self.now, request, &mut self.out);
             }
             Event::Message(said) => self.deliver(said),
@@ -270,6 +274,11 @@ impl World {
 
     /// What must hold at every moment.
     fn check(&self) {
+        let counted = |of: fn(&ModelCounters) -> u64| -> u64 {
+            self.models.iter().map(|model| of(&model.counters())).sum()
+        };
+        let counts = (counted(|of| of.received), counted(|of| of.returned));
+        assert_eq!(counts, (self.came, self.out.returned), "tasks that came, and slots given back");
         for (m, model) in self.models.iter().enumerate() {
             let c = model.counters();
             let gone = c.dispatched + c.ended;

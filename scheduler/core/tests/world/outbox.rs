@@ -40,6 +40,8 @@ pub(crate) struct Outbox {
     pub(crate) plans: Vec<Plan>,
     pub(crate) ends: BTreeMap<u64, End>,
     pub(crate) drained: Vec<Gpu>,
+    /// Slots that models gave back.
+    pub(crate) returned: u64,
 }
 
 impl Outbox {
@@ -72,6 +74,7 @@ impl ModelSink for Outbox {
     }
 
     fn gpu(&mut self, update: GpuUpdate) {
+        self.returned += u64::from(matches!(update, GpuUpdate::Returned { .. }));
         self.said.push_back(Said::Gpu(update));
     }
 
