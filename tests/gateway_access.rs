@@ -37,8 +37,13 @@ fn rows(count: usize) -> Vec<u8> {
 
 fn raw(model: &str) -> Vec<u8> {
     let input = Tensor { name: "input".into(), datatype: "UINT8".into(), shape: vec![1, 8] };
-    InferRequest { model_name: model.into(), inputs: vec![input], raw: vec![vec![7; 8]] }
-        .encode_to_vec()
+    InferRequest {
+        model_name: model.into(),
+        inputs: vec![input],
+        raw: vec![vec![7; 8]],
+        ..Default::default()
+    }
+    .encode_to_vec()
 }
 
 /// A cluster with two tokens: a team's, for one model and with a small quota, and another one.

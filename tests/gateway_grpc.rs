@@ -7,7 +7,7 @@ mod grpc;
 mod support;
 
 use baton_backend::execute::checksum;
-use grpc::{Ended, Grpc, InferRequest, InferResponse, Tensor};
+use grpc::{Ended, Grpc, InferRequest, InferResponse, StreamResponse, Tensor};
 use prost::Message as _;
 use rustix::process::Signal;
 use support::prometheus::await_metric;
@@ -26,7 +26,14 @@ fn rows(model: &str, rows: &[[u8; 8]]) -> Vec<u8> {
     let shape = vec![i64::try_from(rows.len()).unwrap(), 8];
     let input = Tensor { name: "input".into(), datatype: "UINT8".into(), shape };
     let raw = vec![rows.concat()];
-    InferRequest { model_name: model.into(), inputs: vec![input], raw }.encode_to_vec()
+    let request =
+        InferRequest { model_name: model.into(), inputs: vec![input], raw, ..Default::default() };
+    request.encode_to_vec()
+}
+
+/// The same request with an id.
+fn with_id(id: &str, request: &[u8]) -> Vec<u8> {
+    InferRequest { id: id.into(), ..InferRequest::decode(request).unwrap() }.encode_to_vec()
 }
 
 fn one(model: &str) -> Vec<u8> {
@@ -120,4 +127,73 @@ fn a_client_hears_of_its_deadline_before_it_gives_up_whatever_the_backend_does()
     backend.signal(Signal::CONT);
     assert_eq!(ended.code(), 4, "{ended:?}");
     assert!(ended.words().contains("599 ms"), "{ended:?}");
+}
+
+#[test]
+fn each_request_of_a_stream_has_its_answer_or_its_problem() {
+    let cluster = Cluster::quick_and_slow("grpc-stream");
+    let (_gateway, grpc) = gateway(&cluster);
+    let _backend = cluster.backend("a");
+    let requests = [
+        with_id("a", &rows("quick", &[[1; 8], [2; 8]])),
+        with_id("b", &one("other")),
+        vec![0xff; 20],
+        with_id("c", &rows("quick", &[[0; 8]; 5])),
+        with_id("d", &rows("quick", &[[3; 8]])),
+    ];
+    let ended = grpc.end(grpc.begin_stream("ModelStreamInfer", None, &requests));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let said = ended.streamed();
+    let of = |id: &str| {
+        let has_id = |said: &&StreamResponse| said.infer_response.as_ref().unwrap().id == id;
+        let mut all = said.iter().filter(has_id);
+        let one = all.next().unwrap_or_else(|| panic!("no answer to {id:?}: {said:?}"));
+        assert!(all.next().is_none(), "two answers to {id:?}: {said:?}");
+        one
+    };
+    for (id, given) in [("a", &[[1; 8], [2; 8]][..]), ("d", &[[3; 8]])] {
+        let StreamResponse { error_message, infer_response } = of(id);
+        let expected: Vec<u8> = given.iter().flat_map(|row| checksum(row)).collect();
+        assert_eq!(
+            (&error_message[..], &infer_response.as_ref().unwrap().raw),
+            ("", &vec![expected])
+        );
+    }
+    for (id, words) in
+        [("b", "this gateway has: quick, slow"), ("", "no inference request"), ("c", "give 1 to 4")]
+    {
+        assert!(of(id).error_message.contains(words), "{id:?}: {said:?}");
+    }
+    assert_eq!(said.len(), requests.len());
+}
+
+#[test]
+fn a_stream_that_is_given_up_frees_its_slots() {
+    let cluster = Cluster::quick_and_slow("grpc-stream-slots");
+    let (gateway, grpc) = gateway(&cluster);
+    let metrics = gateway.metrics_addr();
+    let _backend = cluster.backend("b");
+    let _executing = grpc.begin("ModelInfer", None, &one("slow"));
+    await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
+    let stream = grpc.begin_stream("ModelStreamInfer", None, &vec![one("slow"); 3]);
+    await_metric(&metrics, "baton_client_slots_in_use ", 4.0);
+    stream.abort();
+    await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
+}
+
+/// The time of all of them is the stream's.
+#[test]
+fn requests_of_a_stream_hear_of_its_deadline_before_it_gives_up() {
+    let cluster = Cluster::quick_and_slow("grpc-stream-deadline");
+    let (_gateway, grpc) = gateway(&cluster);
+    let backend = cluster.backend("a");
+    check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
+    backend.signal(Signal::STOP);
+    let requests = ["a", "b"].map(|id| with_id(id, &one("quick")));
+    let ended = grpc.end(grpc.begin_stream("ModelStreamInfer", Some("300m"), &requests));
+    backend.signal(Signal::CONT);
+    let said = ended.streamed();
+    assert_eq!((ended.code(), said.len()), (0, 2), "{ended:?}");
+    let is_late = |said: &StreamResponse| said.error_message.starts_with("no answer within the 2");
+    assert!(said.iter().all(is_late), "{said:?}");
 }

@@ -25,7 +25,8 @@ fn message(model: &str, element: &[u8]) -> Vec<u8> {
     let input = Tensor { name: "image".into(), datatype: "BYTES".into(), shape: vec![1] };
     let length = u32::try_from(element.len()).unwrap().to_le_bytes();
     let raw = vec![[&length, element].concat()];
-    InferRequest { model_name: model.into(), inputs: vec![input], raw }.encode_to_vec()
+    InferRequest { model_name: model.into(), inputs: vec![input], raw, ..Default::default() }
+        .encode_to_vec()
 }
 
 fn cluster(test: &str) -> Cluster {

@@ -23,6 +23,8 @@ const BOUND: Duration = Duration::from_secs(60);
 pub(crate) struct InferRequest {
     #[prost(string, tag = "1")]
     pub(crate) model_name: String,
+    #[prost(string, tag = "3")]
+    pub(crate) id: String,
     #[prost(message, repeated, tag = "5")]
     pub(crate) inputs: Vec<Tensor>,
     #[prost(bytes = "vec", repeated, tag = "7")]
@@ -32,10 +34,21 @@ pub(crate) struct InferRequest {
 /// Its answer.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InferResponse {
+    #[prost(string, tag = "3")]
+    pub(crate) id: String,
     #[prost(message, repeated, tag = "5")]
     pub(crate) outputs: Vec<Tensor>,
     #[prost(bytes = "vec", repeated, tag = "6")]
     pub(crate) raw: Vec<Vec<u8>>,
+}
+
+/// An answer in a stream.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StreamResponse {
+    #[prost(string, tag = "1")]
+    pub(crate) error_message: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) infer_response: Option<InferResponse>,
 }
 
 /// A tensor of either.
@@ -59,12 +72,20 @@ pub(crate) struct Grpc {
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// The message, if there is one.
+    /// The first message, if there is one.
     pub(crate) message: Vec<u8>,
+    /// Those that follow it.
+    more: Vec<Vec<u8>>,
     trailers: HeaderMap,
 }
 
 impl Ended {
+    /// The answers of a stream.
+    pub(crate) fn streamed(&self) -> Vec<StreamResponse> {
+        let all = [&self.message].into_iter().chain(&self.more);
+        all.map(|message| StreamResponse::decode(&message[..]).unwrap()).collect()
+    }
+
     pub(crate) fn trailer(&self, name: &str) -> Option<&str> {
         self.trailers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -113,6 +134,16 @@ impl Grpc {
         timeout: Option<&str>,
         message: &[u8],
     ) -> JoinHandle<Ended> {
+        self.begin_stream(method, timeout, &[message.to_vec()])
+    }
+
+    /// The same with several messages.
+    pub(crate) fn begin_stream(
+        &self,
+        method: &str,
+        timeout: Option<&str>,
+        messages: &[Vec<u8>],
+    ) -> JoinHandle<Ended> {
         let path = format!("http://x/inference.GRPCInferenceService/{method}");
         let mut request = Request::post(path).header("content-type", "application/grpc");
         if let Some(timeout) = timeout {
@@ -121,8 +152,9 @@ impl Grpc {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let prefix = (message.len() as u32).to_be_bytes();
-        let body = [&[0][..], &prefix, message].concat();
+        let framed =
+            |message: &Vec<u8>| [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
+        let body: Vec<u8> = messages.iter().flat_map(framed).collect();
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let mut sender = self.sender.clone();
         self.runtime.spawn(async move {
@@ -131,8 +163,12 @@ impl Grpc {
             let headers = answer.headers().clone();
             let body = answer.into_body().collect().await.unwrap();
             let trailers = body.trailers().cloned().unwrap_or(headers);
-            let message = body.to_bytes();
-            Ended { message: message.get(5..).unwrap_or_default().to_vec(), trailers }
+            let mut messages = unframed(&body.to_bytes()).into_iter();
+            Ended {
+                message: messages.next().unwrap_or_default(),
+                more: messages.collect(),
+                trailers,
+            }
         })
     }
 
@@ -144,4 +180,16 @@ impl Grpc {
     pub(crate) fn call(&self, method: &str, timeout: Option<&str>, message: &[u8]) -> Ended {
         self.end(self.begin(method, timeout, message))
     }
+}
+
+/// The messages of a body.
+fn unframed(mut body: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    while let Some((prefix, rest)) = body.split_at_checked(5) {
+        let bytes = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
+        let (message, rest) = rest.split_at(bytes);
+        messages.push(message.to_vec());
+        body = rest;
+    }
+    messages
 }

@@ -1,6 +1,7 @@
 //! `ModelStreamInfer`: requests and answers on one call, as many at a time as on one connection. Answers come as tasks end; they
 //! have the ids of their requests. A request's problem is said in its answer, and the stream goes on.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::decode::Parts;
 use super::reader::framed;
-use super::{Call, encode, infer_message, status};
+use super::{Call, before_it_gives_up, encode, infer_message, status};
 use crate::access::Asker;
 use crate::counters::Protocol;
 use crate::gateway::App;
@@ -77,7 +78,8 @@ async fn one(
     let (id, result) = match Parts::of(frames) {
         Ok(parts) => {
             let id = parts.rest.id.clone();
-            (id, infer_message(&app, &asker, parts, arrived, stated).await)
+            let infer = pin!(infer_message(&app, &asker, parts, arrived, stated));
+            (id, before_it_gives_up(&app, arrived, stated, infer).await)
         }
         Err(problem) => (String::new(), Err(problem)),
     };
