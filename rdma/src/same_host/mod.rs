@@ -146,7 +146,7 @@ impl SameHost {
     pub(crate) fn before_wait(&self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
         match self {
             Self::Reader(reader) => (!reader.has_news()).then_some(timeout),
-            Self::Sharer(sharer) => Some([timeout, sharer.patience()].into_iter().flatten().min()),
+            Self::Sharer(sharer) => Some(sharer.patience(timeout)),
         }
     }
 

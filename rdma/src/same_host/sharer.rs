@@ -140,9 +140,10 @@ impl Sharer {
         self.socket.send(&offer.socket, &bytes, &files)
     }
 
-    /// How long the owner may sleep.
-    pub(super) fn patience(&self) -> Option<Nanos> {
-        (!self.unsent.is_empty()).then_some(RETRY_AFTER)
+    /// How long the owner may sleep, which would sleep for `timeout`; `None`: until it is woken.
+    pub(super) fn patience(&self, timeout: Option<Nanos>) -> Option<Nanos> {
+        let retry = (!self.unsent.is_empty()).then_some(RETRY_AFTER);
+        [timeout, retry].into_iter().flatten().min()
     }
 
     pub(super) fn linked(&self) -> u64 {
@@ -241,7 +242,7 @@ mod tests {
             std::iter::from_fn(|| receiver.receive(&mut [0; 256]).ok()).count()
         };
         assert_eq!(receivers.each_ref().map(count), [2, 2]);
-        assert_eq!((sharer.linked(), sharer.patience()), (2, None));
+        assert_eq!((sharer.linked(), sharer.patience(None)), (2, None));
     }
 
     /// A backend whose queue is full is tried again as often as there may be tries, and after a success as often again.
@@ -257,10 +258,13 @@ mod tests {
                 sharer.send();
             }
             (1..TRIES_MAX).for_each(|_| sharer.send());
-            assert_eq!(sharer.patience(), Some(RETRY_AFTER), "it is not given up");
+            let (short, long) = (Nanos(RETRY_AFTER.0 / 2), RETRY_AFTER.times(2));
+            let patience = [None, Some(short), Some(long)].map(|timeout| sharer.patience(timeout));
+            let expected = [RETRY_AFTER, short, RETRY_AFTER].map(Some);
+            assert_eq!(patience, expected, "it is not given up");
             while receiver.receive(&mut [0; 256]).is_ok() {}
             sharer.send();
-            assert_eq!(sharer.patience(), None);
+            assert_eq!(sharer.patience(Some(long)), Some(long));
         }
     }
 }

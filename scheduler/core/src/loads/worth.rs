@@ -100,6 +100,16 @@ mod tests {
     const S: Nanos = Nanos::from_millis(1_000);
 
     #[test]
+    fn a_model_is_worth_nothing_for_what_came_to_the_one_before() {
+        let mut worth = Worth::new(2);
+        [0, 1].into_iter().for_each(|model| worth.add(S, ModelId(model), 100));
+        worth.forget(ModelId(0));
+        assert_eq!([0, 1].map(|model| worth.sum_in_tasks(ModelId(model))), [0, 100]);
+        worth.add(S, ModelId(0), 7);
+        assert_eq!(worth.sum_in_tasks(ModelId(0)), 7);
+    }
+
+    #[test]
     fn a_task_counts_e_times_less_after_four_seconds() {
         let mut worth = Worth::new(2);
         worth.add(S, ModelId(0), 100);
