@@ -29,7 +29,6 @@ pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
 const FAILED: u8 = 2;
 
 /// What every answer of a batch has in common.
-#[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     /// Execution start, scheduler clock.
     pub(crate) started: Nanos,

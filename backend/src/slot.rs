@@ -369,7 +369,8 @@ impl BatchSlot {
         self.expect(Phase::Executing);
         (self.execution, self.stood_still) = (execution, Nanos::ZERO);
         self.phase = Phase::Replying;
-        let Some(Action { tasks, .. }) = &self.action else { return };
+        let action = self.action.as_ref().expect("a batch that was given up is released");
+        let tasks = &action.tasks;
         let executed = self.order.iter().zip(0..).map(|(&row, at)| {
             let task = tasks[usize::from(row)];
             let failed = Answer::Failed(task.id, FailReason::Engine);
