@@ -118,7 +118,7 @@ fn over_grpc_a_token_is_metadata_and_the_codes_say_what_is_missing() {
     // A stream says it in its answer, field 1, and goes on.
     let stream = team.call("ModelStreamInfer", None, &raw("quick"));
     assert_eq!(stream.code(), 0);
-    assert!(String::from_utf8_lossy(&stream.message).contains("quota of the token"), "{stream:?}");
+    assert!(String::from_utf8_lossy(stream.message()).contains("quota of the token"), "{stream:?}");
 }
 
 /// A TLS client that trusts an authority.

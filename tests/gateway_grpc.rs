@@ -59,7 +59,7 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
     let given = [[1; 8], [2; 8], [3; 8]];
     let ended = grpc.call("ModelInfer", None, &rows("quick", &given));
     check(&ended, 0, Some("completed"), false);
-    let answer = InferResponse::decode(&ended.message[..]).unwrap();
+    let answer = InferResponse::decode(ended.message()).unwrap();
     let expected: Vec<u8> = given.iter().flat_map(|row| checksum(row)).collect();
     assert_eq!((&answer.outputs[0].shape[..], &answer.raw), (&[3, 8][..], &vec![expected]));
 }
@@ -123,10 +123,17 @@ fn a_client_hears_of_its_deadline_before_it_gives_up_whatever_the_backend_does()
     let backend = cluster.backend("a");
     check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
     backend.signal(Signal::STOP);
+    let requests = ["a", "b"].map(|id| with_id(id, &one("quick")));
+    let stream = grpc.begin_stream("ModelStreamInfer", Some("600m"), &requests);
     let ended = grpc.call("ModelInfer", Some("600m"), &one("quick"));
+    let stream = grpc.end(stream);
     backend.signal(Signal::CONT);
     assert_eq!(ended.code(), 4, "{ended:?}");
     assert!(ended.words().contains("599 ms"), "{ended:?}");
+    let said = stream.streamed();
+    assert_eq!((stream.code(), said.len()), (0, 2), "{stream:?}");
+    let is_late = |said: &StreamResponse| said.error_message.starts_with("no answer within the ");
+    assert!(said.iter().all(is_late), "{said:?}");
 }
 
 #[test]
@@ -179,21 +186,4 @@ fn a_stream_that_is_given_up_frees_its_slots() {
     await_metric(&metrics, "baton_client_slots_in_use ", 4.0);
     stream.abort();
     await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
-}
-
-/// The time of all of them is the stream's.
-#[test]
-fn requests_of_a_stream_hear_of_its_deadline_before_it_gives_up() {
-    let cluster = Cluster::quick_and_slow("grpc-stream-deadline");
-    let (_gateway, grpc) = gateway(&cluster);
-    let backend = cluster.backend("a");
-    check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
-    backend.signal(Signal::STOP);
-    let requests = ["a", "b"].map(|id| with_id(id, &one("quick")));
-    let ended = grpc.end(grpc.begin_stream("ModelStreamInfer", Some("600m"), &requests));
-    backend.signal(Signal::CONT);
-    let said = ended.streamed();
-    assert_eq!((ended.code(), said.len()), (0, 2), "{ended:?}");
-    let is_late = |said: &StreamResponse| said.error_message.starts_with("no answer within the ");
-    assert!(said.iter().all(is_late), "{said:?}");
 }

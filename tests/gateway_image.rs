@@ -85,7 +85,7 @@ fn a_network_sees_the_image_that_was_sent() {
     let grpc = Grpc::connect(&gateway.line("grpc "));
     let ended = grpc.call("ModelInfer", None, &message("digits", &jpeg));
     assert_eq!(ended.code(), 0, "{ended:?}");
-    let answer = InferResponse::decode(&ended.message[..]).unwrap();
+    let answer = InferResponse::decode(ended.message()).unwrap();
     assert_eq!((&answer.outputs[0].shape[..], answer.raw[0].len()), (&[1, 10][..], 40));
     let floats = answer.raw[0].chunks_exact(4).map(|f| f32::from_le_bytes(f.try_into().unwrap()));
     let floats: Vec<f32> = floats.collect();

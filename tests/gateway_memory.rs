@@ -278,7 +278,7 @@ fn grpc_has_the_same_calls_and_an_empty_entry_for_an_answer_that_lies_elsewhere(
         Region { name: "r".into(), key: format!("/{}", object.key), offset: 8, byte_size: 48 };
     assert_eq!(call("SystemSharedMemoryRegister", &region.encode_to_vec()).code(), 0);
     let status = call("SystemSharedMemoryStatus", &[]);
-    let known = Regions::decode(&status.message[..]).unwrap();
+    let known = Regions::decode(status.message()).unwrap();
     assert_eq!(known.regions, HashMap::from([("r".to_owned(), region.clone())]));
     let input = Input {
         name: "input".into(),
@@ -292,7 +292,7 @@ fn grpc_has_the_same_calls_and_an_empty_entry_for_an_answer_that_lies_elsewhere(
     let ask = Ask { model: "quick".into(), inputs: vec![input.clone()], outputs };
     let answer = call("ModelInfer", &ask.encode_to_vec());
     assert_eq!(answer.code(), 0, "{answer:?}");
-    let answer = InferResponse::decode(&answer.message[..]).unwrap();
+    let answer = InferResponse::decode(answer.message()).unwrap();
     let expected = checksum(&object.bytes()[16..24]);
     assert_eq!(answer.raw, [vec![], expected.to_vec()]);
     assert_eq!(object.bytes()[24..32], expected);

@@ -72,18 +72,19 @@ pub(crate) struct Grpc {
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// The first message, if there is one.
-    pub(crate) message: Vec<u8>,
-    /// Those that follow it.
-    more: Vec<Vec<u8>>,
+    messages: Vec<Vec<u8>>,
     trailers: HeaderMap,
 }
 
 impl Ended {
+    /// The message of a call; empty if there is none.
+    pub(crate) fn message(&self) -> &[u8] {
+        self.messages.first().map_or(&[], Vec::as_slice)
+    }
+
     /// The answers of a stream.
     pub(crate) fn streamed(&self) -> Vec<StreamResponse> {
-        let all = [&self.message].into_iter().chain(&self.more);
-        all.map(|message| StreamResponse::decode(&message[..]).unwrap()).collect()
+        self.messages.iter().map(|message| StreamResponse::decode(&message[..]).unwrap()).collect()
     }
 
     pub(crate) fn trailer(&self, name: &str) -> Option<&str> {
@@ -163,12 +164,7 @@ impl Grpc {
             let headers = answer.headers().clone();
             let body = answer.into_body().collect().await.unwrap();
             let trailers = body.trailers().cloned().unwrap_or(headers);
-            let mut messages = unframed(&body.to_bytes()).into_iter();
-            Ended {
-                message: messages.next().unwrap_or_default(),
-                more: messages.collect(),
-                trailers,
-            }
+            Ended { messages: unframed(&body.to_bytes()), trailers }
         })
     }
 
