@@ -9,7 +9,7 @@ use baton_metrics::Metric;
 
 /// Of the difference to a longer wait, the part that is taken over; of that to a shorter one, [`FALL`].
 const RISE: u64 = 8;
-/// With [`RISE`] about one answer of a hundred waits longer than what is kept.
+/// With [`RISE`] it is the expectile of 64/65: a few answers of a hundred wait longer than what is kept.
 const FALL: u64 = 512;
 /// A single wait counts as no more than twice what is kept and this, for a stop of the whole machine is none of the gateway's.
 const JUMP: Nanos = Nanos::from_millis(1);
@@ -40,14 +40,14 @@ impl Lag {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    /// How long an answer waits, but for one of a hundred.
+    /// How long all but a few of a hundred answers wait at most.
     pub(crate) fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
     /// As Prometheus scrapes it.
     pub(crate) fn metric(&self) -> Metric {
-        let help = "How long all but one of a hundred answers wait for the gateway's threads; twice that is taken off deadlines";
+        let help = "How long all but a few of a hundred answers wait at most for the gateway's threads; twice that is taken off deadlines";
         Metric::gauge("baton_gateway_lag_seconds", help, self.get().as_secs_f64())
     }
 
