@@ -87,6 +87,7 @@ pub(crate) fn inputs_of_their_own_lengths<F: Fabric>() {
                 _ => assert_ne!(done.status, ReadStatus::Done, "{len} with another length"),
             }
         }
+        assert!(!a.transport.owes(conn), "what was asked for has come");
         // Answered, the slot is free at once, also where a READ may be under way unseen.
         a.transport.reply(conn, &result(task), &[7; 16]).unwrap();
         settle([&mut a, &mut b], |[_, b]| b.seen.iter().any(|s| matches!(s, Seen::Result(..))));
