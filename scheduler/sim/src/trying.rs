@@ -6,9 +6,6 @@ use baton_core::{
 
 use crate::scenario::Scenario;
 
-/// How often losses are looked at, as in production.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1_000);
-
 /// One sub-cluster's trials.
 pub(crate) struct Trying {
     /// Positions of its models among all.
@@ -31,7 +28,7 @@ impl Trying {
     fn new(homes: &[SubclusterId], subcluster: SubclusterId) -> Self {
         let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
         let trials = Trials::new(models.len());
-        Self { models, trials, next_look: LOOK_EVERY, recording: None }
+        Self { models, trials, next_look: Trials::LOOK_EVERY, recording: None }
     }
 
     /// Its models, by their positions among all.
@@ -54,7 +51,7 @@ impl Trying {
             return self.conclude(now, recording, (models, slots));
         }
         if now >= self.next_look {
-            self.next_look = now + LOOK_EVERY;
+            self.next_look = now + Trials::LOOK_EVERY;
             let counters = self.models.iter().map(|&m| models[m].counters());
             let counts = counters.map(|counters| (counters.received, counters.given_up));
             let enough = self.trials.look(now, counts);

@@ -1,6 +1,6 @@
 //! Models move from a busy ModelThread to an idle one, one at a time, while everything runs.
 
-use baton_core::{ModelId, Nanos};
+use baton_core::{ModelId, Nanos, Trials};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
@@ -24,6 +24,8 @@ pub(super) struct Balance {
     seen: Vec<u64>,
     seen_at: Option<Nanos>,
     next_look: Nanos,
+    /// When the ModelThreads are asked next what they have served and lost.
+    next_report: Nanos,
     /// Looks in a row that found the loads uneven.
     uneven: u32,
     /// The model that is on its way. There is one at most.
@@ -39,6 +41,7 @@ impl Balance {
             seen: vec![0; parts.homes.len()],
             seen_at: None,
             next_look: Nanos::ZERO,
+            next_report: Nanos::ZERO,
             uneven: 0,
             moving: None,
         }
@@ -65,6 +68,11 @@ impl Balance {
 
     pub(super) fn next_look(&self) -> Nanos {
         self.next_look
+    }
+
+    /// The next look, or the next report of what is lost: see [`ControlThread::check_loads`].
+    pub(super) fn next_timer(&self) -> Nanos {
+        self.next_look.min(self.next_report)
     }
 
     /// Requests per second of each model since the last look; `None` at the first.
@@ -115,25 +123,36 @@ impl<T: Transport> ControlThread<T> {
         true
     }
 
-    /// Looks at what the models are asked for: who should move, how many GPUs are needed.
+    /// Looks at what the models are asked for, and several times as often at what they lose.
     pub(super) fn check_loads(&mut self, now: Nanos) -> usize {
-        if now < self.balance.next_look {
+        if now < self.balance.next_timer() {
             return 0;
         }
-        self.balance.next_look = now + LOOK_EVERY;
         // The answers to the last question are there; the next ones will be at the next look.
+        if now >= self.balance.next_look {
+            self.look_at_loads(now);
+        }
+        self.look_at_losses(now);
+        if self.has_nothing_to_report() {
+            self.balance.next_report = self.balance.next_look;
+        } else {
+            self.balance.next_report = now + Trials::LOOK_EVERY;
+            self.note_report(now);
+            self.tell_model_threads(|| ModelCommand::ReportLoad);
+        }
+        1
+    }
+
+    /// Who should move, how many GPUs are needed.
+    fn look_at_loads(&mut self, now: Nanos) {
+        self.balance.next_look = now + LOOK_EVERY;
         let requests = self.parts.load.read().map(|load| load.requests);
         let rates = self.balance.rates(now, requests);
         self.check_needs(now);
         self.look_at_window(now);
-        self.look_at_losses(now);
-        if !self.has_nothing_to_report() {
-            self.tell_model_threads(|| ModelCommand::ReportLoad);
-        }
         if let Some(Move { model, to }) = rates.and_then(|rates| self.balance.look(&rates)) {
             self.move_model(ModelId(model as u32), to);
         }
-        1
     }
 
     /// No member has work, and what the ModelThreads last reported needs no GPU: asking again would only wake them.
@@ -160,8 +179,18 @@ mod tests {
     use super::*;
 
     fn balance() -> Balance {
-        let (homes, seen, next_look) = (vec![0, 0], vec![0; 2], Nanos::ZERO);
-        Balance { homes, threads: 2, seen, seen_at: None, next_look, uneven: 0, moving: None }
+        let (homes, seen, next) = (vec![0, 0], vec![0; 2], Nanos::ZERO);
+        let (next_look, next_report, seen_at) = (next, next, None);
+        Balance {
+            homes,
+            threads: 2,
+            seen,
+            seen_at,
+            next_look,
+            next_report,
+            uneven: 0,
+            moving: None,
+        }
     }
 
     #[test]

@@ -411,7 +411,7 @@ impl<T: Transport> Agent for ControlThread<T> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        Some(self.hearing.next_check().min(self.balance.next_look()))
+        Some(self.hearing.next_check().min(self.balance.next_timer()))
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {

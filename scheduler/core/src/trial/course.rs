@@ -14,11 +14,17 @@ const SPAN: Nanos = Nanos::from_millis(10_000);
 const LOST_MIN: u64 = 3;
 /// A model loses tasks if it loses more than one in 400.
 const LOST_ONE_IN: u64 = 400;
+/// How often losses are looked at.
+const LOOK_EVERY: Nanos = Nanos(1_000_000_000 / 16);
 /// After a trial nothing is recorded for so long. Each one that changes nothing doubles it …
-const PAUSE_MIN: Nanos = Nanos::from_millis(1_000);
+const PAUSE_MIN: Nanos = LOOK_EVERY;
 /// … up to this.
 const PAUSE_MAX: Nanos = Nanos::from_millis(16_000);
-/// Arrivals that are enough for the first trial, if it took them a while to come. For each further one, twice as many …
+/// A recording lasts for so long at least while tasks are being lost: the first trial should not come late …
+const SHORTEST: Nanos = LOOK_EVERY;
+/// … and for so long while none are: whether the own rules would do again is not urgent, and bursts should be among what comes.
+const SHORTEST_CALM: Nanos = Nanos::from_millis(1_000);
+/// Arrivals that are enough for the first trial. For each further one, twice as many …
 const RECORDED: usize = 2_048;
 /// … up to this, which are enough in any case.
 const RECORDED_MAX: usize = 16_384;
@@ -43,6 +49,9 @@ pub struct Trials {
 }
 
 impl Trials {
+    /// See [`Trials::look`].
+    pub const LOOK_EVERY: Nanos = LOOK_EVERY;
+
     /// For this number of models, of which nothing is lost yet.
     pub fn new(models: usize) -> Self {
         Self {
@@ -63,11 +72,12 @@ impl Trials {
 
     /// Looks at how many tasks each model has received and lost since start, and says how many arrivals to record for a
     /// trial, if one is due: because a model loses tasks, or because other rules than the policy's own are followed, which
-    /// may not be needed any more. Call about once a second.
+    /// may not be needed any more. Call every [`Trials::LOOK_EVERY`].
     pub fn look(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> Option<Enough> {
         let is_losing = self.is_losing(now, counts);
         let is_due = is_losing || self.rules != Alternative::Own;
-        let enough = Enough { tasks: self.enough, most: RECORDED_MAX };
+        let lasts = if is_losing { SHORTEST } else { SHORTEST_CALM };
+        let enough = Enough { tasks: self.enough, most: RECORDED_MAX, lasts };
         (is_due && now >= self.not_before).then_some(enough)
     }
 
@@ -165,17 +175,31 @@ mod tests {
     #[test]
     fn trials_that_change_nothing_become_rare_and_large() {
         let mut trials = Trials::new(1);
-        let (mut due, mut recorded, mut lost) = (Vec::new(), Vec::new(), 0);
-        for second in 1..60 {
-            lost += 10;
-            if let Some(enough) = trials.look(at(second), [(100 * second, lost)].into_iter()) {
-                due.push(second);
+        let (mut due, mut recorded) = (Vec::new(), Vec::new());
+        for look in 1..900 {
+            let counts = [(100 * look, 10 * look)].into_iter();
+            if let Some(enough) = trials.look(Trials::LOOK_EVERY.times(look), counts) {
+                due.push(look);
                 recorded.push(enough.tasks);
-                assert_eq!(trials.conclude(at(second), None), None);
+                assert_eq!(trials.conclude(Trials::LOOK_EVERY.times(look), None), None);
             }
         }
-        assert_eq!(due, [1, 3, 7, 15, 31, 47]);
-        assert_eq!(recorded, [2_048, 4_096, 8_192, 16_384, 16_384, 16_384]);
+        assert_eq!(due, [1, 3, 7, 15, 31, 63, 127, 255, 511, 767], "sixteen seconds in the end");
+        assert_eq!(recorded[..4], [2_048, 4_096, 8_192, 16_384]);
+        assert_eq!(recorded[4..], [16_384; 6]);
+    }
+
+    #[test]
+    fn trials_are_quick_while_tasks_are_being_lost() {
+        let mut trials = Trials::new(1);
+        let mut lasts = |second: u64, lost| {
+            trials.look(at(second), [(1_000, lost)].into_iter()).map(|enough| enough.lasts)
+        };
+        assert_eq!([lasts(1, 0), lasts(2, 3)], [None, Some(Trials::LOOK_EVERY)]);
+        trials.conclude(at(3), Some(&better(Alternative::Fill)));
+        let enough = trials.look(at(4), [(2_000, 3)].into_iter());
+        let enough = enough.expect("the own rules may do again");
+        assert_eq!(enough.lasts, SECOND, "bursts should be among what comes");
     }
 
     #[test]
@@ -224,7 +248,7 @@ mod tests {
         assert!(look(&mut trials, 22_000, 990));
         trials.conclude(at(23), Some(&calm(1_000)));
         assert_eq!(trials.rules(), Alternative::Own);
-        assert!(!look(&mut trials, 23_500, 990), "it is too early for another one");
-        assert!(!look(&mut trials, 24_500, 990));
+        assert!(!look(&mut trials, 23_050, 990), "it is too early for another one");
+        assert!(!look(&mut trials, 23_100, 990));
     }
 }

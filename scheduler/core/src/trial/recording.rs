@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 use baton_types::{ModelId, Nanos};
 
-/// Arrivals are recorded for at least so long: fewer bursts would be chance. …
-const SHORTEST: Nanos = Nanos::from_millis(1_000);
-/// … and for no longer than this.
+/// Arrivals are recorded for no longer than this.
 const LONGEST: Nanos = Nanos::from_millis(10_000);
 
 /// How many tasks a recording should have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enough {
-    /// These are enough, if they came in a second or more.
+    /// These are enough, if the recording has lasted …
     pub tasks: usize,
+    /// … for so long.
+    pub lasts: Nanos,
     /// There are never more.
     pub most: usize,
 }
@@ -21,7 +21,8 @@ pub struct Enough {
 impl Enough {
     /// The part of each of several threads that record.
     pub fn split(self, threads: usize) -> Self {
-        Self { tasks: self.tasks.div_ceil(threads), most: self.most.div_ceil(threads) }
+        let part = |tasks: usize| tasks.div_ceil(threads);
+        Self { tasks: part(self.tasks), most: part(self.most), ..self }
     }
 }
 
@@ -75,7 +76,7 @@ impl Recording {
         let (came, lasts) = (self.arrivals.len(), now - self.from);
         came >= self.enough.most
             || lasts >= LONGEST
-            || (came >= self.enough.tasks && lasts >= SHORTEST)
+            || (came >= self.enough.tasks && lasts >= self.enough.lasts)
     }
 
     /// What came until now.
@@ -103,9 +104,11 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
+    const ENOUGH: Enough = Enough { tasks: 2_000, lasts: Nanos::from_millis(1_000), most: 16_000 };
+
     /// When the recording is over, of tasks that come this often.
     fn is_over_at(every: Nanos) -> Nanos {
-        let mut recording = Recording::new(MS, Enough { tasks: 2_000, most: 16_000 });
+        let mut recording = Recording::new(MS, ENOUGH);
         let times = (0..).map(|i| MS + every.times(i));
         let mut refused = times.filter(|&at| !recording.arrived(at, ModelId(0), at + MS));
         refused.next().expect("no recording goes on for ever")
@@ -121,7 +124,6 @@ mod tests {
 
     #[test]
     fn threads_share_what_is_enough() {
-        let enough = Enough { tasks: 2_048, most: 16_384 };
-        assert_eq!(enough.split(3), Enough { tasks: 683, most: 5_462 });
+        assert_eq!(ENOUGH.split(3), Enough { tasks: 667, most: 5_334, ..ENOUGH });
     }
 }

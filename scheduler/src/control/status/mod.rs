@@ -105,6 +105,13 @@ impl<T: Transport> ControlThread<T> {
         window.look(now, models, (&self.parts.load, &self.parts.tasks));
     }
 
+    /// The ModelThreads are asked to write down their load.
+    pub(super) fn note_report(&mut self, now: Nanos) {
+        if let Some(window) = &mut self.status.window {
+            window.reported(now);
+        }
+    }
+
     /// A model is gone; the next one with its number begins from nothing.
     pub(super) fn forget_figures(&mut self, model: ModelId) {
         let boards = (&*self.parts.load, &self.parts.tasks);

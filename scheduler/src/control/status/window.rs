@@ -90,6 +90,11 @@ impl Window {
         self.reported_at = now;
     }
 
+    /// The ModelThreads are asked to write down their load.
+    pub(super) fn reported(&mut self, now: Nanos) {
+        self.reported_at = now;
+    }
+
     /// What was counted so far under this number is no news: the next model that has it begins.
     pub(super) fn forget(&mut self, model: ModelId, boards: (&LoadBoard, &TaskBoards)) {
         let seen = ModelMoment::read(model, boards);

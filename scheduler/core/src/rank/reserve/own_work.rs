@@ -42,8 +42,7 @@ impl OwnWork {
         reserve.varying += varying;
         self.busy += latency.0;
         self.spread += latency.0 / u64::from(batch).pow(2);
-        let batches = deviation_above(self.busy / 5 * 4, self.spread);
-        self.set_peak(reserve, Peak { class: class_of(demand.slack), batches });
+        self.set_peak(reserve, Peak::new(class_of(demand.slack), self.busy / 5 * 4, self.spread));
     }
 
     /// The model is gone.

@@ -128,16 +128,17 @@ fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
 }
 
 /// Whether a batch of this length and slack, in ms, may start early where tasks that can wait for 4 ms are lost at this rate, and
-/// this many models can wait for 90 ms. Each keeps the hundredth part of a slot busy.
+/// models that can wait for 90 ms keep these parts of a slot busy.
 fn early_beside(
     bad_rate: u32,
     slots: u32,
-    patient: usize,
+    patient: &[f64],
     (latency_ms, slack_ms): (u64, u64),
 ) -> bool {
     let losing = Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
     let others = Demand { slack: Nanos(90 * MS), ..POISSON };
-    let models = [vec![(losing, 0.01)], vec![(others, 0.01); patient]].concat();
+    let patient = patient.iter().map(|&busy| (others, busy));
+    let models: Vec<_> = [(losing, 0.01)].into_iter().chain(patient).collect();
     let (reserve, _) = asked(slots, &models);
     reserve.before_due(&candidate(latency_ms, slack_ms, CHEAP + 1)).is_some()
 }
@@ -153,7 +154,8 @@ fn a_batch_of_those_that_are_lost_starts_early_if_it_does_not_become_cheaper() {
 
 #[test]
 fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
-    let early = |bad_rate, slots, latency_ms| early_beside(bad_rate, slots, 1, (latency_ms, 90));
+    let early =
+        |bad_rate, slots, latency_ms| early_beside(bad_rate, slots, &[0.01], (latency_ms, 90));
     assert!(early(LOSING, 8, 60), "as many tasks may be lost");
     assert!(!early(LOSING + 1, 8, 60));
     assert!(!early(LOSING + 1, 8, 4), "as long as they can wait");
@@ -187,13 +189,10 @@ fn that_a_task_is_being_lost_is_known_as_soon_as_its_model_has_a_batch() {
 
 #[test]
 fn batches_that_may_all_fall_due_at_once_start_early_although_others_are_lost() {
-    let early = |patient, slack_ms| early_beside(LOSING + 1, 8, patient, (5, slack_ms));
-    assert_eq!([8, 9].map(|patient| early(patient, 90)), [false, true], "eight slots");
-    assert_eq!(
-        [8, 9].map(|patient| early(patient, 4)),
-        [false, false],
-        "these are lost themselves"
-    );
+    let early = |patient: &[f64], slack_ms| early_beside(LOSING + 1, 2, patient, (5, slack_ms));
+    assert_eq!([2, 3].map(|models| early(&vec![0.9; models], 90)), [false, true], "two slots");
+    assert!(!early(&[0.9; 3], 4), "these are lost themselves");
+    assert!(!early(&[0.1; 9], 90), "of nine rare ones hardly two have a batch at a time");
 }
 
 #[test]
