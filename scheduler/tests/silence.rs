@@ -98,14 +98,31 @@ fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
     }
 }
 
-/// Whether the ControlThread wakes the ModelThread at its next look at the loads.
-fn is_model_thread_woken(stage: &mut Stage) -> bool {
+/// Whether the ControlThread asks the ModelThread for its load within this time.
+fn is_asked_within(stage: &mut Stage, time: Nanos) -> bool {
     let Assembly { control, model_threads, .. } = &mut stage.scheduler;
     let waker = model_threads[0].waker();
     waker.prepare_sleep();
-    stage.now = stage.now + ms(1_000);
+    stage.now = stage.now + time;
     control.poll(stage.now);
     !waker.is_asleep()
+}
+
+fn is_model_thread_woken(stage: &mut Stage) -> bool {
+    is_asked_within(stage, ms(1_000))
+}
+
+#[test]
+fn what_is_lost_is_asked_for_sixteen_times_a_second() {
+    let mut stage = Stage::new(&cluster(Policy::Baton, 1));
+    let _backend = stage.backend("a", 0, 1);
+    stage.settle();
+    assert!(is_asked_within(&mut stage, ms(63)));
+    for _ in 0..20 {
+        stage.settle();
+        let asked = [62, 1].map(|time| is_asked_within(&mut stage, ms(time)));
+        assert_eq!(asked, [false, true]);
+    }
 }
 
 #[test]

@@ -306,10 +306,11 @@ impl Sizing {
     fn resize(&mut self) {
         self.fetching.set_objective(self.slo, self.latency().alone());
         self.network = self.fetching.network();
-        self.target = self.balanced();
+        self.target = self.balanced(0);
         self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(),
             Floor::Target => self.target,
+            Floor::Gathered => self.balanced(1),
             Floor::One => 1,
         };
         self.pause = self.rate.pause();
@@ -339,12 +340,12 @@ impl Sizing {
         formation::largest(1, most, |b| self.latency().of(b) <= self.longest)
     }
 
-    /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
-    /// of λ, what fits half of the SLO.
-    fn balanced(&self) -> u32 {
+    /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b), without those of the b tasks that
+    /// wait already. Without an estimate of λ, what fits half of the SLO.
+    fn balanced(&self, waiting: u32) -> u32 {
         let (budget, rate) = (self.budget(), self.rate.rate());
         let fits = |b: u32| match rate {
-            Some(rate) => self.fetched_and_run(b) + rate.time_for(u64::from(b)) <= budget,
+            Some(rate) => self.fetched_and_run(b) + rate.time_for(u64::from(b - waiting)) <= budget,
             None => self.fetched_and_run(b) <= Nanos(budget.0 / 2),
         };
         formation::largest(1, self.latency().batch_max(), fits)

@@ -3,6 +3,7 @@
 use super::{Deferral, Floor, Rules, baton, symphony};
 
 const AT_ONCE: Rules = Rules { deferral: Deferral::None, yields: false, ..baton::RULES };
+const GATHERED: Rules = Rules { floor: Floor::Gathered, ..symphony::RULES };
 
 /// Rules with a name. The first of [`Alternative::ALL`] are the policy's own; of those that lose as little the first is
 /// taken, so that what defers for longest comes last.
@@ -53,9 +54,9 @@ impl Alternative {
             Self::AtOnce => AT_ONCE,
             Self::PassOver => Rules { floor: Floor::One, passes_over: true, ..AT_ONCE },
             Self::Fill => symphony::RULES,
-            Self::Tenth => Rules { deferral: Deferral::Tenths(1), ..symphony::RULES },
-            Self::Part => Rules { deferral: Deferral::Tenths(4), ..symphony::RULES },
-            Self::Frontrun => Rules { deferral: Deferral::Frontrun, ..symphony::RULES },
+            Self::Tenth => Rules { deferral: Deferral::Tenths(1), ..GATHERED },
+            Self::Part => Rules { deferral: Deferral::Tenths(4), ..GATHERED },
+            Self::Frontrun => Rules { deferral: Deferral::Frontrun, ..GATHERED },
         }
     }
 

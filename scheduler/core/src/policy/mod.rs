@@ -38,6 +38,8 @@ pub enum Floor {
     Efficient,
     /// The target itself.
     Target,
+    /// The same without the head's own gap, (b − 1)/λ + ℓ(b) ≤ SLO: the largest that a head can wait for.
+    Gathered,
     /// None: the head always runs, with as many after it as its deadline allows.
     One,
 }

@@ -208,6 +208,12 @@ mod tests {
         (0..count).map(arrival).collect()
     }
 
+    /// For one model.
+    fn evenly(gap_us: u64, budget_us: u64) -> Vec<Recorded> {
+        let [gap, budget] = [gap_us, budget_us].map(|us| US.times(us));
+        (0..500).map(|i| Recorded { at: gap.times(i), model: ModelId(0), budget }).collect()
+    }
+
     /// Recorded by one ModelThread until the last of them had come.
     fn record(arrivals: Vec<Recorded>) -> Record {
         let until = arrivals.last().map_or(US.times(1_000_000), |last| last.at + Nanos(1));
@@ -246,21 +252,22 @@ mod tests {
         assert!(found.is_better && found.lost > 3 * found.lost_least, "{found:?}");
     }
 
+    /// Five slots serve pairs but not single tasks, and a head that has waited has no room for another.
+    #[test]
+    fn heads_that_had_to_wait_are_given_up_where_only_pairs_can_be_served() {
+        let pairs = trial(&[model(0, (4_577, 7_483), 19_430)], 5, evenly(2_040, 19_430));
+        let found = verdict(&pairs, Alternative::Own);
+        assert!(found.is_better && found.lost > 50 && found.lost_least == 0, "{found:?}");
+    }
+
     /// Planned are 10 ms and tasks come every 7 ms: it depends on when batches really end whether one slot is enough.
     #[test]
     fn batches_end_earlier_than_planned_by_the_margin() {
         let mut alone = model(0, (10_000, 0), 18_000);
         alone.config.profile = Profile::from_table(&[US.times(10_000)]).unwrap();
-        let arrivals: Vec<_> = (0..500)
-            .map(|i| Recorded {
-                at: US.times(7_000 * i),
-                model: ModelId(0),
-                budget: US.times(18_000),
-            })
-            .collect();
         let lost = |margin_us| {
             let model = Replica { margin: US.times(margin_us), ..alone.clone() };
-            trial(&[model], 1, arrivals.clone()).lost(Alternative::Own)[0].lost
+            trial(&[model], 1, evenly(7_000, 18_000)).lost(Alternative::Own)[0].lost
         };
         assert_eq!(lost(4_000), 0);
         assert!(lost(0) > 100);

@@ -117,7 +117,7 @@ impl Naive {
     }
 
     pub(crate) fn retarget(&mut self, latency: &Latency) {
-        self.target = self.target(latency);
+        self.target = self.target(latency, 0);
         self.most = self.most(latency);
         self.dispersion = self.dispersion();
         let target = self.target.min(self.most);
@@ -126,6 +126,7 @@ impl Naive {
         self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(latency),
             Floor::Target => self.target,
+            Floor::Gathered => self.target(latency, 1),
             Floor::One => 1,
         };
     }
@@ -176,14 +177,14 @@ impl Naive {
         Nanos(sum.0 / (excess.len() as u64 + 5)).max(self.mean_gap())
     }
 
-    /// The largest b with b/λ + ℓ(b) within the self.config.slo; without λ, with ℓ(b) within half of it.
-    pub(crate) fn target(&self, latency: &Latency) -> u32 {
+    /// The largest b with b/λ + ℓ(b) within the self.config.slo, or (b − 1)/λ; without λ, with ℓ(b) within half of it.
+    pub(crate) fn target(&self, latency: &Latency, less: u32) -> u32 {
         let network = self.config.network;
         let budget = self.config.slo - network.response - network.ctrl;
         let gather = |b: u32| match self.rate {
             None => Some(Nanos(budget.0 - budget.0 / 2)),
             Some((0, _)) => None,
-            Some((arrivals, span)) => Some(Nanos(span.0 * u64::from(b) / arrivals)),
+            Some((arrivals, span)) => Some(Nanos(span.0 * u64::from(b - less) / arrivals)),
         };
         let cost = |b: u32| latency.of(b) + network.data_per_task.times(u64::from(b));
         let fits = |&b: &u32| gather(b).is_some_and(|gather| cost(b) + gather <= budget);
