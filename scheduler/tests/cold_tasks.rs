@@ -4,6 +4,7 @@
 
 mod stage;
 
+use baton_core::ModelId;
 use baton_rdma::wire::{ActionStatus, COLD_SINCE};
 use stage::cached::{Cold, batch_of, cached, load_of};
 use stage::{Stage, ms};
@@ -48,4 +49,21 @@ fn a_backend_of_an_older_build_hears_nothing_of_cold_tasks() {
     let (load, _) = load_of(&cold.submit(1), 1);
     batch_of(&cold.loaded(load), 1);
     assert!(cold.backend.cold.is_empty(), "it would read a length of 2 GiB");
+}
+
+/// A slot has got its weights while it lived elsewhere, of which its former home hears nothing.
+#[test]
+fn a_task_of_a_model_that_comes_back_with_its_weights_loaded_is_not_called_cold() {
+    let mut cold = Cold::on(Stage::new(&cached(2)), &[]);
+    cold.wait(ms(1));
+    let move_to = |cold: &mut Cold, thread: usize| {
+        assert!(cold.stage.scheduler.control.move_model(ModelId(0), thread));
+        assert_eq!(cold.stage.exchange(&mut cold.frontend), []);
+        cold.backend.threads.swap(0, 1);
+    };
+    move_to(&mut cold, 1);
+    cold.serve_cold(0);
+    move_to(&mut cold, 0);
+    batch_of(&cold.submit(0), 0);
+    assert!(!cold.backend.cold.contains(&cold.frontend.task(1, 0)));
 }
