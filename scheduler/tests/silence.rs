@@ -116,13 +116,12 @@ fn is_model_thread_woken(stage: &mut Stage) -> bool {
 fn what_is_lost_is_asked_for_sixteen_times_a_second() {
     let mut stage = Stage::new(&cluster(Policy::Baton, 1));
     let _backend = stage.backend("a", 0, 1);
-    stage.settle();
-    assert!(is_asked_within(&mut stage, ms(63)));
-    for _ in 0..20 {
+    let asked = (0..900).filter(|_| {
         stage.settle();
-        let asked = [62, 1].map(|time| is_asked_within(&mut stage, ms(time)));
-        assert_eq!(asked, [false, true]);
-    }
+        is_asked_within(&mut stage, ms(1))
+    });
+    let asked = asked.count();
+    assert!((14..=16).contains(&asked), "{asked} times in .9 s");
 }
 
 #[test]
