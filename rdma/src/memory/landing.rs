@@ -129,6 +129,15 @@ impl BatchBuffer {
         true
     }
 
+    /// Lets the kernel give all its pages now: a READ whose pages must come first takes many times as long. Takes a second for
+    /// some gigabytes, and on a virtual machine for less.
+    ///
+    /// # Errors
+    /// The machine does not have that much memory.
+    pub fn touch(&self) -> Result<(), NoMemory> {
+        self.region.touch().map_err(|_| NoMemory { bytes: self.bytes })
+    }
+
     /// Bytes of its memory, and of these the bytes in huge pages.
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.region.bytes() as u64, self.region.huge_bytes() as u64)

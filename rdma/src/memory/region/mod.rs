@@ -7,7 +7,7 @@
 //! From 2 MiB on it asks for transparent huge pages: a card keeps one entry where it would keep 512.
 //! These need no reservation and take no other's; where the kernel has none, the memory lies in
 //! normal pages. Only the first page is touched here, to see which it is: the owner's thread has
-//! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest.
+//! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest, and so does [`Region::touch`].
 //!
 //! A shared region is a file in memory (`memfd_create(2)`), which other processes of this host may map to read it.
 //! Its seals keep it as long as it is and let no one else write it.
@@ -122,8 +122,22 @@ impl Region {
         // A kernel without them says so; then the pages are normal ones, which `huge_bytes` tells.
         // SAFETY: as above; where it has an effect, it is on the size of pages that are not there yet.
         let _ = unsafe { madvise(start, self.bytes, Advice::LinuxHugepage) };
-        // SAFETY: as above; populating does not change what the memory holds.
-        match unsafe { madvise(start, HUGE_PAGE, Advice::LinuxPopulateWrite) } {
+        self.touch_first(HUGE_PAGE)
+    }
+
+    /// Lets the kernel give all its pages now, instead of each when it is first written.
+    ///
+    /// # Errors
+    /// The kernel has no more.
+    pub(crate) fn touch(&self) -> rustix::io::Result<()> {
+        self.touch_first(self.bytes)
+    }
+
+    fn touch_first(&self, bytes: usize) -> rustix::io::Result<()> {
+        debug_assert!(bytes <= self.bytes, "the range leaves the region");
+        let start = self.start.as_ptr().cast();
+        // SAFETY: the range is inside the allocation, and populating does not change what the memory holds.
+        match unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) } {
             // Before Linux 5.14: pages come when they are touched.
             Err(rustix::io::Errno::INVAL) => Ok(()),
             populated => populated,
