@@ -95,7 +95,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             transport,
         };
         worker.register();
-        worker.touch()?;
+        worker.prefault()?;
         Ok(worker)
     }
 
@@ -111,9 +111,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     /// Takes the pages of the batches' memory before any deadline runs, as registration with a network card does.
-    fn touch(&self) -> Result<(), NoMemory> {
+    fn prefault(&self) -> Result<(), NoMemory> {
         let mut buffers = self.gpus.iter().flat_map(|gpu| &gpu.memory);
-        buffers.try_for_each(|memory| memory.inputs.touch())
+        buffers.try_for_each(|memory| memory.inputs.prefault())
     }
 
     /// Where the conversation with the scheduler is.

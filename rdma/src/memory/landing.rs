@@ -129,13 +129,14 @@ impl BatchBuffer {
         true
     }
 
-    /// Lets the kernel give all its pages now: a READ whose pages must come first takes many times as long. Takes a second for
-    /// some gigabytes, and on a virtual machine for less.
+    /// Lets the kernel give all its pages now: a READ into memory whose pages must come first takes many times as long. This
+    /// takes a second for some gigabytes, and on virtual machines for less.
     ///
     /// # Errors
     /// The machine does not have that much memory.
-    pub fn touch(&self) -> Result<(), NoMemory> {
-        self.region.touch().map_err(|_| NoMemory { bytes: self.bytes })
+    pub fn prefault(&self) -> Result<(), NoMemory> {
+        let all = self.region.prefault(0, self.region.bytes());
+        all.map_err(|_| NoMemory { bytes: self.bytes })
     }
 
     /// Bytes of its memory, and of these the bytes in huge pages.
