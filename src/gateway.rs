@@ -56,7 +56,10 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         shared_memory_bytes,
     };
     let gateway = Gateway::start(client, driver, clock, &config)?;
-    let _metrics = serve_metrics(args, &gateway)?;
+    let metrics = serve_metrics(args, &gateway)?;
+    if let Some(metrics) = &metrics {
+        say(&format!("metrics {}", metrics.addr()))?;
+    }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
     for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
         say(&format!("{name} {addr}"))?;
