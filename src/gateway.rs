@@ -56,10 +56,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         shared_memory_bytes,
     };
     let gateway = Gateway::start(client, driver, clock, &config)?;
-    let metrics = serve_metrics(args, &gateway)?;
-    if let Some(metrics) = &metrics {
-        say(&format!("metrics {}", metrics.addr()))?;
-    }
+    let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
     for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
         say(&format!("{name} {addr}"))?;
@@ -105,6 +102,7 @@ fn image(spec: ImageSpec) -> ImageStep {
     ImageStep { model: spec.model, mean: narrow(spec.mean), std: narrow(spec.std) }
 }
 
+/// Says where they are.
 fn serve_metrics(
     args: &GatewayArgs,
     gateway: &Gateway,
@@ -115,7 +113,10 @@ fn serve_metrics(
         metrics.push(build_info(env!("CARGO_PKG_VERSION")));
         metrics
     };
-    Ok(args.metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?)
+    let Some(addr) = args.metrics else { return Ok(None) };
+    let metrics = MetricsServer::start(addr, read)?;
+    say(&format!("metrics {}", metrics.addr()))?;
+    Ok(Some(metrics))
 }
 
 /// A scheduler that is gone needs no farewell.

@@ -32,7 +32,8 @@ fn each_kind_of_request_has_its_cost_beside_the_bare_servers() {
         assert!(number("requests") > 0.0 && number("bare_us") > 0.0, "{row}");
         assert!(number("serving_us") > 0.0 && number("gateway_us") > number("serving_us"), "{row}");
         assert!(number("ratio") > number("serving_ratio"), "{row}");
-    }    let cancels = report["cancels"].as_array().unwrap();
+    }
+    let cancels = report["cancels"].as_array().unwrap();
     let kinds: Vec<_> = cancels.iter().map(|row| (&row["protocol"], &row["requests"])).collect();
     assert_eq!(kinds, [(http, &json!(160)), (grpc, &json!(160))]);
     for row in cancels {
