@@ -122,6 +122,14 @@ fn private_memory_is_read_over_tcp() {
     let task = submit(&set, 5);
     assert_eq!(pair.pull(task, 5), (ReadStatus::Done, true));
     assert_eq!(pair.counts(), (0, 1));
+    let again = read(pair.conn, task, &pair.buffer, 0, BYTES);
+    let Pair { backend, frontend, conn, .. } = &mut pair;
+    backend.transport.post_reads(&mut vec![again]);
+    backend.transport.flush();
+    assert!(!backend.transport.owes(*conn), "it has time");
+    backend.transport.abort_read(*conn, 0);
+    assert!(backend.transport.owes(*conn), "its answer still comes");
+    settle([backend, frontend], |[backend, _]| !backend.transport.owes(*conn));
 }
 
 #[test]

@@ -94,6 +94,25 @@ fn a_hello_behind_a_pause() {
     raw.until(&mut node, |_, node| node.opened().len() == 1);
 }
 
+/// Others fill the pass at whose end its time is over.
+#[test]
+fn a_hello_that_waits_for_its_turn_is_not_late() {
+    let mut node = node();
+    let mut raws: Vec<Raw> = (0..16).map(|_| Raw::open(&mut node)).collect();
+    let mut slow = Raw::connect(&node);
+    slow.until(&mut node, |_, node| node.transport.counters().opened == 17);
+    node.pass(TcpConfig::default().handshake_timeout - PARK_MAX);
+    let ping = frame_of(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    for raw in &mut raws {
+        raw.stream.write_all(&ping.repeat(1_500)).unwrap();
+    }
+    slow.send(&Hello::new(Role::Backend, 8, 0), &[], &[]);
+    node.now = node.now + PARK_MAX;
+    node.poll();
+    assert_eq!((node.opened().len(), node.closed()), (16, vec![]), "the pass was full");
+    slow.until(&mut node, |_, node| node.opened().len() == 17);
+}
+
 /// A pass takes a bounded amount: the transport knows whose the rest is.
 #[test]
 fn what_is_not_read_yet_is_known_of() {

@@ -10,8 +10,10 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use baton_rdma::wire::{Hello, Ping, RefuseCode, Role, VERSION_MAX, Welcome};
-use baton_rdma::{ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport};
+use baton_rdma::wire::{Hello, Ping, Refuse, RefuseCode, Role, VERSION_MAX, Welcome};
+use baton_rdma::{
+    CloseReason, ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport,
+};
 use baton_topo::Waker;
 use baton_types::{Nanos, TaskId};
 use common::raw::frame_of;
@@ -28,6 +30,10 @@ struct Line {
     /// Taken by the network.
     sent: Vec<u8>,
     has_room: bool,
+    /// The next write finds that the peer has broken the connection.
+    is_broken: bool,
+    /// It keeps nothing back that it has read, as a bare socket.
+    is_bare: bool,
     /// Bytes that the last read had room for.
     room_to_read: usize,
     /// Peers may connect, and how often the transport has tried in vain to accept one.
@@ -99,6 +105,9 @@ impl NetStream for Wire {
 
     fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut line = self.0.borrow_mut();
+        if line.is_broken {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
         slices.iter().for_each(|slice| line.unsent.extend_from_slice(slice));
         Ok(slices.iter().map(|slice| slice.len()).sum())
     }
@@ -122,7 +131,8 @@ impl NetStream for Wire {
     }
 
     fn has_unread(&self) -> bool {
-        !self.0.borrow().incoming.is_empty()
+        let line = self.0.borrow();
+        !line.is_bare && !line.incoming.is_empty()
     }
 }
 
@@ -185,6 +195,26 @@ fn what_a_stream_holds_back_is_read_on_without_an_edge() {
         node.poll();
     }
     assert_eq!(node.pings(), (0..40).collect::<Vec<_>>());
+}
+
+/// The network says nothing more of a connection that a write has found broken: what came before that is read to its end.
+#[test]
+fn why_a_peer_has_broken_the_connection_is_read_before_it_counts_as_reset() {
+    let refusal = frame_of(&Refuse { code: (RefuseCode::Limit as u16).into() }, b"too many", &[]);
+    let (first, rest) = refusal.split_at(5);
+    let detail = "too many".to_owned();
+    let said = CloseReason::Refused { code: Some(RefuseCode::Limit), detail };
+    let reset = CloseReason::Reset(ErrorKind::ConnectionReset);
+    for (incoming, reason) in [(vec![first.to_vec(), rest.to_vec()], said), (vec![], reset)] {
+        let (wire, mut node, conn) = welcome();
+        {
+            let mut line = wire.0.borrow_mut();
+            (line.is_broken, line.is_bare, line.incoming) = (true, true, incoming.into());
+        }
+        node.ping(conn, 1);
+        (0..4).for_each(|_| _ = node.poll());
+        assert_eq!(node.closed(), [(conn, reason)]);
+    }
 }
 
 /// What is read ahead of a long row is copied, and the row is not.

@@ -4,6 +4,7 @@
 
 mod stage;
 
+use baton_core::ModelId;
 use baton_rdma::wire::{ActionStatus, COLD_SINCE};
 use stage::cached::{Cold, batch_of, cached, load_of};
 use stage::{Stage, ms};
@@ -48,4 +49,22 @@ fn a_backend_of_an_older_build_hears_nothing_of_cold_tasks() {
     let (load, _) = load_of(&cold.submit(1), 1);
     batch_of(&cold.loaded(load), 1);
     assert!(cold.backend.cold.is_empty(), "it would read a length of 2 GiB");
+}
+
+/// Its new home hears of what changes after that alone, and its former home of nothing until it comes back.
+#[test]
+fn a_model_that_moves_takes_along_since_when_it_is_cold() {
+    let mut cold = Cold::on(Stage::new(&cached(2)), &[]);
+    cold.wait(ms(1));
+    let move_to = |cold: &mut Cold, thread: usize| {
+        assert!(cold.stage.scheduler.control.move_model(ModelId(0), thread));
+        assert_eq!(cold.stage.exchange(&mut cold.frontend), []);
+        cold.backend.threads.swap(0, 1);
+    };
+    move_to(&mut cold, 1);
+    cold.serve_cold(0);
+    assert_eq!(cold.backend.cold, [cold.frontend.task(0, 0)], "no slot held it when it moved");
+    move_to(&mut cold, 0);
+    batch_of(&cold.submit(0), 0);
+    assert_eq!(cold.backend.cold.len(), 1, "one does");
 }

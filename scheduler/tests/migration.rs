@@ -5,10 +5,12 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::Transport;
-use baton_rdma::wire::{ActionStatus, RefuseCode, Role};
+use baton_rdma::wire::{ActionStatus, JoinBackend, ProfileDesc, Ready, RefuseCode, Role};
 use baton_scheduler::limits::{MIGRATION_MAX, MODEL_NOTICES_MAX, RANK_NOTICES_MAX};
 use baton_topo::Agent;
 use stage::{Member, Stage, Told, cluster, ms};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 /// Model 0 lives on thread 0, model 1 on thread 1; a frontend, and a backend for `model`.
 fn stage(policy: Policy, model: u32) -> (Stage, Member, Member) {
@@ -244,6 +246,30 @@ fn channels_of_former_moves_do_not_pile_up() {
         let around = [open_after(2), open_after(0), open_after(1)];
         assert_eq!(around, [[1, 2, 1], [1, 1, 2], [2, 1, 1]], "round {round}");
     }
+}
+
+/// The way by which it came the last time is still open.
+#[test]
+fn a_model_that_comes_again_learns_what_was_measured_while_it_is_under_way() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 3));
+    for to in [1, 2] {
+        move_model(&mut stage, 0, to);
+        stage.settle();
+    }
+    let mut backend = stage.member(Role::Backend);
+    let table: Vec<U64> = (60..68).map(|latency_ms| ms(latency_ms).0.into()).collect();
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, table.as_bytes());
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"slow");
+    stage.connect(&mut backend);
+    move_model(&mut stage, 0, 1);
+    backend.send(&Ready { reserved: 0.into() }, &[]);
+    backend.transport.flush();
+    let now = stage.now;
+    stage.scheduler.control.poll(now);
+    [1, 2, 1].into_iter().for_each(|thread| poll(&mut stage, thread));
+    // Where it was the last time: behind the model that has lived there from the start.
+    let model = stage.scheduler.model_threads[1].model(1);
+    assert_eq!((model.id(), model.latency().of(1)), (ModelId(0), ms(60)));
 }
 
 /// Its last backend goes between the two homes: the former one has no tasks of it any more, and the

@@ -8,10 +8,11 @@ mod stage;
 use baton_core::{Alternative, ModelId, Nanos, Policy, Profile, Rules, SubclusterId};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
-    ActionDone, ActionStatus, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
+    ActionDone, ActionStatus, ChangeKind, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
 };
 use baton_topo::{Cluster, ModelSpec, SchedulerSpec};
 use stage::asking::status;
+use stage::changes::{TABLE, answer, ask, loaded, newest};
 use stage::{Member, Stage, Told, cluster, ms};
 
 const US: Nanos = Nanos(1_000);
@@ -161,6 +162,25 @@ fn other_rules_are_followed_where_bursts_lose_tasks() {
     play.advance(ms(1));
     let moved = play.stage.scheduler.model_threads[1].model(1).rules();
     assert_eq!(moved, others, "a model that moves follows what its sub-cluster follows");
+}
+
+/// One that moves brings the rules along; one that is added has only its ModelThread to know them from.
+#[test]
+fn a_model_that_is_added_follows_what_its_subcluster_follows() {
+    let mut play = Play::new(Policy::Baton);
+    play.until_changed(&[0, 1]);
+    let others = play.rules(0);
+    play.advance(ms(50));
+    let mut operator = play.stage.member(Role::Operator);
+    ask(&mut play.stage, &mut operator, ChangeKind::Add, TABLE);
+    loaded(&mut play.stage, &mut play.backend, 2);
+    let (is_done, told) = answer(&mut play.stage, &mut operator);
+    assert!(is_done, "{told}");
+    play.stage.exchange(&mut play.frontend);
+    let (id, thread) = newest(&play.frontend);
+    // Behind the one that has lived there from the start.
+    let added = play.stage.scheduler.model_threads[thread].model(1);
+    assert_eq!((id, added.id(), added.rules()), (2, ModelId(2), others));
 }
 
 /// Every recording ends, also on a ModelThread for which nothing comes.

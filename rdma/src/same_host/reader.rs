@@ -293,6 +293,7 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 mod tests {
     use super::*;
     use crate::memory::region::Region;
+    use crate::{Identity, TcpConfig};
 
     const COOKIE: u64 = 5;
 
@@ -345,6 +346,26 @@ mod tests {
         reader.on_datagram(&datagram(COOKIE, 2, &gone_and_new), files(1));
         assert_eq!(first_slots(&reader), [3, 20, 30], "a withdrawn one has no file");
         assert_eq!(reader.linked, 1);
+    }
+
+    /// A queue that holds more than a pass takes is no news of the poller's again: only the reader knows.
+    #[test]
+    fn a_pass_goes_on_with_what_the_former_left() {
+        let identity = Identity { role: Role::Backend, member: 1 };
+        let mut tcp = TcpTransport::bind(None, identity, TcpConfig::default()).unwrap();
+        let (mut reader, mut events) = (reader(), Events::new());
+        let file = files(1);
+        let bytes = datagram(COOKIE, 1, &[slab(0, 4, 64, 8)]);
+        let sender = FileSocket::new().unwrap();
+        sender.send(&reader.name, &bytes, &[file[0].as_fd()]).unwrap();
+        reader.receive(&mut tcp, &mut events);
+        assert_eq!(first_slots(&reader), [] as [u32; 0], "the poller saw nothing");
+        assert!(!reader.has_news());
+        reader.has_unreceived = true;
+        assert!(reader.has_news());
+        reader.receive(&mut tcp, &mut events);
+        assert_eq!(first_slots(&reader), [0]);
+        assert!(!reader.has_news(), "that was all");
     }
 
     #[test]

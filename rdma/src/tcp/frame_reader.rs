@@ -235,6 +235,25 @@ mod tests {
         }
     }
 
+    /// The piece that ends an answer may be the last one for a long time.
+    #[test]
+    fn each_frame_is_acted_on_as_soon_as_its_last_byte_is_here() {
+        let (_, slabs) = frontend();
+        let tasks = [0, 1].map(|_| slabs.acquire(ModelId(0)).unwrap().submit());
+        let ping = |sent_ns: u64| frame_of(&Ping { sent_ns: sent_ns.into() }, &[], &[]);
+        let answer = |task, payload: &[u8]| frame_of(&result(task), &[], payload);
+        let frames = [ping(1), answer(tasks[0], &[7; 20]), ping(2), answer(tasks[1], &[])];
+        let stream = frames.concat();
+        for cut in 0..=stream.len() {
+            let (mut tcp, slabs) = frontend();
+            tasks.iter().for_each(|_| _ = slabs.acquire(ModelId(0)).unwrap().submit());
+            let (mut frame_reader, mut events) = (FrameReader::new(ConnId(5)), Events::new());
+            frame_reader.take_in(&stream[..cut], &mut tcp, &mut events).unwrap();
+            let ends = (1..=frames.len()).map(|count| frames[..count].concat().len());
+            assert_eq!(events.len(), ends.filter(|&end| end <= cut).count(), "cut at {cut}");
+        }
+    }
+
     proptest! {
         /// Bytes of a peer that are anything at all end the connection or do nothing bad.
         #[test]

@@ -238,6 +238,7 @@ fn what_is_loaded_for_tasks_to_come_is_worth_twice_what_leaves() {
         stage.wait_for(0, 1, MS.times(2), 4 * QUARTER);
         let first = stage.plan().first().map(|planned| planned.1);
         assert_eq!(first, expected, "{tasks} beside ten");
+        assert_eq!(stage.loads.counters().copied, 0, "it was nowhere");
     }
 }
 
@@ -261,5 +262,6 @@ fn a_copy_is_made_once_and_not_again_until_it_is_full_too() {
         }
     }
     assert_eq!(copies, [(1, 0, vec![], LoadReason::Losing)]);
+    assert_eq!(stage.loads.counters().copied, 1, "looks that copy nothing count for nothing");
     stage.content(2);
 }

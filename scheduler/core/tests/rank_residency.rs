@@ -367,6 +367,19 @@ fn a_limited_number_of_slots_holds_a_model_and_those_that_are_gone_do_not_count(
 }
 
 #[test]
+fn weights_on_a_slot_of_another_subcluster_are_no_copy() {
+    let (now, gpu) = (Nanos::ZERO, Gpu { id: GpuId(0), life: 0 });
+    for (subcluster, is_copy) in [(HERE, true), (SubclusterId(1), false)] {
+        let limits = RankLimits { gpus: 1, subclusters: 2, copies: 1 };
+        let mut rank = RankState::new(limits, &[HERE]);
+        rank.serve_where_resident(ModelId(0), HERE);
+        rank.on_gpu_join(now, gpu, subcluster, &mut Out::default());
+        assert_eq!(rank.on_resident(now, ModelId(0), gpu, &mut Out::default()), is_copy);
+        assert_eq!(rank.may_run(ModelId(0), gpu), is_copy);
+    }
+}
+
+#[test]
 fn a_model_that_is_forgotten_leaves_nothing_behind() {
     let mut world = World::new(0, COPIES);
     world.apply(&Op::Load { model: 0, gpu: 0 });

@@ -2,17 +2,23 @@
 
 use baton_core::{ModelId, Nanos, Request};
 
-/// For each model, since when no slot held it, the last time that this began, and since when one does. Empty without caches.
+/// The last time that no slot held a model: since when, and since when one does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ColdSpan(Nanos, Nanos);
+
+impl ColdSpan {
+    /// A slot has held it all the time.
+    pub(crate) const NEVER: Self = Self(Nanos::MAX, Nanos::ZERO);
+}
+
+/// That of each model. Empty without caches.
 #[derive(Debug)]
-pub(crate) struct ColdSpans(Vec<(Nanos, Nanos)>);
+pub(crate) struct ColdSpans(Vec<ColdSpan>);
 
 impl ColdSpans {
-    /// A slot has held it all the time.
-    const NEVER: (Nanos, Nanos) = (Nanos::MAX, Nanos::ZERO);
-
     /// For this number of models.
     pub(crate) fn new(models: usize) -> Self {
-        Self(vec![Self::NEVER; models])
+        Self(vec![ColdSpan::NEVER; models])
     }
 
     /// No slot holds the model any more.
@@ -25,10 +31,15 @@ impl ColdSpans {
         self.0[model.0 as usize].1 = now;
     }
 
-    /// The model comes to this thread, and begins anew.
-    pub(crate) fn forget(&mut self, model: ModelId) {
+    /// Of a model that leaves this thread: its tasks go along.
+    pub(crate) fn of(&self, model: ModelId) -> ColdSpan {
+        self.0.get(model.0 as usize).copied().unwrap_or(ColdSpan::NEVER)
+    }
+
+    /// The model comes to this thread, whatever was here of an earlier time.
+    pub(crate) fn adopt(&mut self, model: ModelId, brought: ColdSpan) {
         if let Some(span) = self.0.get_mut(model.0 as usize) {
-            *span = Self::NEVER;
+            *span = brought;
         }
     }
 
@@ -36,7 +47,7 @@ impl ColdSpans {
     /// come before news.
     #[inline]
     pub(crate) fn has(&self, model: ModelId, task: &Request) -> bool {
-        self.0.get(model.0 as usize).is_some_and(|&(since, until)| {
+        self.0.get(model.0 as usize).is_some_and(|&ColdSpan(since, until)| {
             since < task.arrived && (task.arrived <= until || until < since)
         })
     }
@@ -69,13 +80,17 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_comes_to_a_thread_begins_anew_and_without_caches_none_is_cold() {
-        let mut spans = ColdSpans::new(2);
-        spans.begins(MODEL, Nanos(10));
-        spans.forget(MODEL);
-        assert!(!has(&spans, MODEL, 15));
+    fn a_model_that_moves_takes_its_span_along_and_without_caches_none_is_cold() {
+        let (mut from, mut to) = (ColdSpans::new(2), ColdSpans::new(2));
+        from.begins(MODEL, Nanos(10));
+        to.begins(MODEL, Nanos(30));
+        to.adopt(MODEL, from.of(MODEL));
+        to.ends(MODEL, Nanos(20));
+        assert_eq!([15, 31].map(|at| has(&to, MODEL, at)), [true, false]);
+        to.adopt(MODEL, ColdSpan::NEVER);
+        assert!(!has(&to, MODEL, 15), "another model of that number");
         let mut none = ColdSpans::new(0);
-        none.forget(MODEL);
-        assert!(!has(&none, MODEL, 15));
+        none.adopt(MODEL, from.of(MODEL));
+        assert!(!has(&none, MODEL, 15) && none.of(MODEL) == ColdSpan::NEVER);
     }
 }

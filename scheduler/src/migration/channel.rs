@@ -7,6 +7,7 @@ use baton_core::{
 use baton_topo::Waker;
 
 use crate::board::PublishedCandidate;
+use crate::cache::cold::ColdSpan;
 use crate::limits::MIGRATION_MAX;
 
 /// What a channel carries: first the model, then messages about it.
@@ -32,6 +33,8 @@ pub struct ModelInTransit {
     pub(crate) state: ModelState,
     pub(crate) subcluster: SubclusterId,
     pub(crate) quota: Option<Box<Quota>>,
+    /// When it was cold.
+    pub(crate) cold: ColdSpan,
     /// Its candidate, as published at its former home. Of a model that was added: none yet.
     pub(crate) last: PublishedCandidate,
 }

@@ -74,12 +74,9 @@ impl<T: Transport> ModelThread<T> {
         self.vacant.push(at);
         self.load.write(model, load(now, &state, quota.as_deref()));
         let last = self.out.link.last_candidate(model);
-        to.send(MigrationMessage::Model(Box::new(ModelInTransit {
-            state,
-            subcluster,
-            quota,
-            last,
-        })));
+        let cold = self.out.cold.of(model);
+        let moving = ModelInTransit { state, subcluster, quota, cold, last };
+        to.send(MigrationMessage::Model(Box::new(moving)));
         let migration = self.store_channel(to);
         self.out.places[model.0 as usize] = Place::Moved(migration);
         self.out.counters.models_released.add(1);
@@ -155,7 +152,7 @@ impl<T: Transport> ModelThread<T> {
         moving: ModelInTransit,
         moves: u32,
     ) -> (u32, Place) {
-        let ModelInTransit { mut state, subcluster, quota, last } = moving;
+        let ModelInTransit { mut state, subcluster, quota, cold, last } = moving;
         if let Some(rules) = self.rules[subcluster.0 as usize] {
             state.set_rules(rules.rules());
         }
@@ -163,7 +160,7 @@ impl<T: Transport> ModelThread<T> {
         let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         self.out.moves[model.0 as usize] = moves;
-        self.out.cold.forget(model);
+        self.out.cold.adopt(model, cold);
         self.out.candidate(model, last.candidate, last.grants);
         (at, former)
     }

@@ -40,3 +40,16 @@ pub(super) fn of_backend(section: &Section<'_>, folder: &Path) -> ModelFolderSpe
 pub fn pulled_file(folder: &Path, sha256: Sha256) -> PathBuf {
     folder.join(format!("{sha256}.onnx"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_content_has_a_file_of_its_own() {
+        let digits = ["ab", "01"].map(|byte| byte.repeat(32));
+        let file = |digits: &String| pulled_file(Path::new("/cache"), digits.parse().unwrap());
+        let expected = |digits: &String| PathBuf::from(format!("/cache/{digits}.onnx"));
+        assert_eq!(digits.each_ref().map(file), digits.each_ref().map(expected));
+    }
+}

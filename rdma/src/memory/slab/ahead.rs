@@ -169,6 +169,40 @@ mod tests {
         assert_eq!(set.in_use(), 0);
     }
 
+    #[test]
+    fn an_input_has_its_own_length_whatever_was_in_its_slot_before() {
+        let set = set();
+        for len in [8, 3, 5] {
+            let mut input = set.acquire(MODEL).unwrap();
+            input.truncate(len);
+            let ahead = input.submit_ahead();
+            let task = ahead.task();
+            assert_eq!(ahead.len(), len as usize);
+            ahead.finish();
+            assert_eq!(set.read(task, len).unwrap().as_ref()[len as usize..], task.0.to_le_bytes());
+            assert!(set.complete(task));
+            set.release(task);
+        }
+    }
+
+    /// Backends that were asked to read a task under its former number may do so still, though it is answered under the next.
+    #[test]
+    fn of_the_slots_of_answered_tasks_only_those_of_renewed_ones_rest() {
+        let set = set();
+        set.rest();
+        let rests = |is_renewed: bool| {
+            let task = set.acquire(MODEL).unwrap().submit();
+            let task = if is_renewed { set.renew(task).unwrap() } else { task };
+            set.landing(task).unwrap().commit(8);
+            assert!(set.complete(task));
+            drop(set.output(task));
+            let resting = set.take_resting();
+            resting.into_iter().for_each(|slot| set.end_rest(slot));
+            resting.is_some()
+        };
+        assert_eq!([false, true, false].map(rests), [false, true, false]);
+    }
+
     /// Numbers count from the set's first slot, as its peers know them.
     #[test]
     fn a_slot_that_rests_is_free_again_when_its_rest_ends() {

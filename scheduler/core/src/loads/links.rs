@@ -84,6 +84,20 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
+    /// Beside eight slots the mean of all is of eight times as many LOADs as that of one, at first and later on.
+    #[test]
+    fn the_mean_of_all_is_as_old_as_that_of_a_slot() {
+        let half_more = Factor::between(MS.times(3), MS.times(2));
+        let step = |seen, slots| {
+            let mut ratio = Ratio { mean: Factor::ONE, seen };
+            ratio.observe(half_more, slots);
+            ratio.mean.times(256).in_256ths_of(Factor::ONE) - (1 << 16)
+        };
+        let half = 1 << 15;
+        assert_eq!([step(0, 1), step(4, 1), step(1_000, 1)], [half / 4, half / 8, half / 16]);
+        assert_eq!([step(0, 8), step(32, 8), step(1_000, 8)], [half / 32, half / 64, half / 128]);
+    }
+
     /// The mean of all is of as many LOADs as there are slots that have loaded: with more it would learn slowly.
     #[test]
     fn slots_that_come_again_and_again_under_one_number_are_one() {

@@ -271,3 +271,63 @@ impl ModelSink for Outbox<'_> {
         self.lost.lost += u64::from(task.0 >= self.counts_from.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Replica;
+    use super::*;
+    use crate::policy::patience::Patience;
+    use crate::{Alternative, NetworkDelay, Policy, Prefer, Profile};
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    /// What a candidate of the only model would say of its losses, at the end of the last replay.
+    fn bad_rate(shadow: &mut Shadow) -> u32 {
+        let now = shadow.begins;
+        shadow.advance(now);
+        shadow.now = now;
+        let request = Request::new(TaskId(now.0), now + MS.times(100));
+        shadow.with(0, |model, out| model.on_request(now, request, out));
+        let said = shadow.mail.iter().find_map(|message| match message {
+            Message::Candidate(_, candidate, _) => *candidate,
+            _ => None,
+        });
+        shadow.settle();
+        said.expect("something waits").bad_rate
+    }
+
+    /// A task every 10 ms, in batches of 5 ms: in time, but for the overload, which is over after 80 ms.
+    #[test]
+    fn losses_of_the_overload_are_forgotten_once_its_tasks_have_ended() {
+        let config = ModelConfig {
+            id: ModelId(0),
+            profile: Profile::from_table(&[MS.times(5)]).unwrap(),
+            slo: MS.times(20),
+            queue_capacity: 64,
+            policy: Policy::Baton,
+            prefer: Prefer::Latency,
+            network: NetworkDelay::default(),
+        };
+        let patience = Patience::new(&config.profile);
+        let models = vec![Replica { config, patience, margin: Nanos::ZERO }];
+        let task = |at| Task { at: MS.times(10 * at), model: 0, budget: MS.times(20) };
+        let part = |models, tasks: u64| Trial {
+            models,
+            slots: 1,
+            tasks: (0..tasks).map(task).collect(),
+            span: MS.times(10 * tasks),
+        };
+        let (first, rest) = (part(models.clone(), 15), part(models.clone(), 40));
+        let mut shadow = Shadow::new(&rest, Alternative::Own.rules());
+        assert_eq!(
+            (shadow.overloaded_until, shadow.forgets_at),
+            (MS.times(80), Some(MS.times(160)))
+        );
+        shadow.replay(&first);
+        assert!(bad_rate(&mut shadow) > 0, "{:?}", shadow.lost);
+        let lost = shadow.lost.clone();
+        shadow.replay(&rest);
+        assert_eq!(shadow.lost[0].lost, lost[0].lost, "only the overload lost tasks");
+        assert_eq!(bad_rate(&mut shadow), 0);
+    }
+}

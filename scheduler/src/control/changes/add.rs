@@ -7,6 +7,7 @@ use baton_topo::{JournalKind, ModelTable};
 
 use super::{Change, ControlThread, Handled, Step};
 use crate::board::PublishedCandidate;
+use crate::cache::cold::ColdSpan;
 use crate::catalog::{Known, ModelStage};
 use crate::commands::{ModelCommand, RankCommand, TableRead, TableRequest};
 use crate::control::refuse;
@@ -187,6 +188,7 @@ impl<T: Transport> ControlThread<T> {
             state: state.after(grants),
             subcluster: resident.subcluster,
             quota: Quota::new(resident.quota, FRONTENDS_MAX).map(Box::new),
+            cold: ColdSpan::NEVER,
             last: PublishedCandidate { candidate: None, grants, moves },
         });
         self.balance.set_home(model, thread);
