@@ -102,6 +102,7 @@ fn image(spec: ImageSpec) -> ImageStep {
     ImageStep { model: spec.model, mean: narrow(spec.mean), std: narrow(spec.std) }
 }
 
+/// Says where they are.
 fn serve_metrics(
     args: &GatewayArgs,
     gateway: &Gateway,
@@ -112,7 +113,10 @@ fn serve_metrics(
         metrics.push(build_info(env!("CARGO_PKG_VERSION")));
         metrics
     };
-    Ok(args.metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?)
+    let Some(addr) = args.metrics else { return Ok(None) };
+    let metrics = MetricsServer::start(addr, read)?;
+    say(&format!("metrics {}", metrics.addr()))?;
+    Ok(Some(metrics))
 }
 
 /// A scheduler that is gone needs no farewell.

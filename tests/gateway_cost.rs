@@ -33,4 +33,11 @@ fn each_kind_of_request_has_its_cost_beside_the_bare_servers() {
         assert!(number("serving_us") > 0.0 && number("gateway_us") > number("serving_us"), "{row}");
         assert!(number("ratio") > number("serving_ratio"), "{row}");
     }
+    let cancels = report["cancels"].as_array().unwrap();
+    let kinds: Vec<_> = cancels.iter().map(|row| (&row["protocol"], &row["requests"])).collect();
+    assert_eq!(kinds, [(http, &json!(160)), (grpc, &json!(160))]);
+    for row in cancels {
+        let ms = ["p50_ms", "p90_ms", "max_ms"].map(|key| row[key].as_f64().unwrap());
+        assert!(ms[0] > 0.0 && ms.is_sorted(), "{row}");
+    }
 }

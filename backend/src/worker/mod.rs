@@ -95,6 +95,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             transport,
         };
         worker.register();
+        worker.prefault()?;
         Ok(worker)
     }
 
@@ -107,6 +108,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             let problem = error.to_string();
             self.finish(Err(BackendError::Start { what: "batch memory", problem }), Nanos::ZERO);
         }
+    }
+
+    /// Takes the pages of the batches' memory before any deadline runs, as registration with a network card does.
+    fn prefault(&self) -> Result<(), NoMemory> {
+        let mut buffers = self.gpus.iter().flat_map(|gpu| &gpu.memory);
+        buffers.try_for_each(|memory| memory.inputs.prefault())
     }
 
     /// Where the conversation with the scheduler is.

@@ -3,11 +3,11 @@
 use baton_backend::{BackendError, CatalogueError, MembershipError, Stage};
 use baton_rdma::wire::{LeaveAck, PeerUp, ReadyAck, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
-use baton_topo::{Agent, PARK_MAX, SLEEP_MAX};
+use baton_topo::{Agent, BATCH_SLOTS, PARK_MAX, SLEEP_MAX};
 use baton_types::Nanos;
 
 use crate::party::{Party, Said};
-use crate::world::{ActionSpec, FRONTEND_TOKEN, World};
+use crate::world::{ActionSpec, BATCH_MAX, FRONTEND_TOKEN, World};
 
 #[test]
 fn a_backend_joins_with_its_models_and_is_ready_once_its_clock_is_set() {
@@ -346,4 +346,20 @@ fn what_a_dead_executor_had_is_not_waited_for() {
     world.hands[0].die();
     world.until("it ends", |w| w.worker.finished());
     assert!(world.now - died < Nanos::from_millis(10), "the scheduler can still save the task");
+}
+
+/// Bytes of this process that the kernel has given.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+#[test]
+fn the_memory_of_batches_is_there_before_the_first_one() {
+    let row = 1 << 20;
+    let before = resident();
+    let _world = World::with(2, TcpConfig::default(), |config| config.models[0].input_bytes = row);
+    let batches = 2 * BATCH_SLOTS * row as usize * BATCH_MAX as usize;
+    let grown = resident() - before;
+    assert!(grown >= batches, "{grown} of {batches}");
 }

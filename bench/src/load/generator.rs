@@ -29,6 +29,8 @@ const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
 /// Arrivals submitted between two passes of the I/O, which sends them together. A generator without free slots that has fallen behind frees
 /// some that often.
 const BURST_MAX: usize = 256;
+/// How long such a burst may take: over TCP the I/O also answers the READs, which time out if it waits for many long inputs to be written.
+const BURST_TIME: Nanos = Nanos::from_micros(200);
 
 /// Between two models the client gets to say that it lives: inputs for hundreds of them take their time.
 pub(super) fn targets(
@@ -230,15 +232,19 @@ impl Generator {
                 }
                 return true;
             };
-            self.submit(due);
+            let began = self.submit(due);
+            if began - now > BURST_TIME {
+                break;
+            }
         }
         false
     }
 
-    fn submit(&mut self, due: Due) {
+    /// Returns when it began to.
+    fn submit(&mut self, due: Due) -> Nanos {
         let tally = &mut self.targets[due.model].tally;
-        let number = tally.submitted;
-        tally.arrival(due.at, self.clock.now());
+        let (number, now) = (tally.submitted, self.clock.now());
+        tally.arrival(due.at, now);
         match self.try_submit(number, due) {
             Ok(task) => self.follow(task),
             Err(reason) => {
@@ -248,6 +254,7 @@ impl Generator {
                 self.supply.refused(due.model);
             }
         }
+        now
     }
 
     /// The end of the task will be counted.

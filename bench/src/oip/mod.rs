@@ -32,7 +32,8 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 pub use cost::{
-    GatewayBench, GatewayBenchError, GatewayReport, GatewayRow, measure_cost, serve_bare,
+    GatewayBench, GatewayBenchError, GatewayCancels, GatewayReport, GatewayRow, measure_cost,
+    serve_bare,
 };
 pub use deadline::SendDeadline;
 pub use describe::Shape;

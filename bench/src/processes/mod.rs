@@ -200,7 +200,7 @@ impl<'a> Processes<'a> {
 
     /// Waits until each of `children` has written a line that starts with `prefix`; returns what
     /// follows it. If anyone dies meanwhile there will be no cluster.
-    fn await_lines(
+    pub(crate) fn await_lines(
         &mut self,
         children: Range<usize>,
         prefix: &str,

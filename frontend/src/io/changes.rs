@@ -114,6 +114,7 @@ impl<T: Transport> ClientIo<T> {
         }
         SlabSet::survey(made.iter().map(|(_, model)| &model.slabs));
         serving.tasks.grow(serving.models.slots());
+        serving.prefaults |= !made.is_empty();
         for (announced, model) in made {
             model.slabs.set_frontend(self.number);
             match self.transport.expose(Arc::clone(&model.slabs)) {

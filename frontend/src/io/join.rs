@@ -84,6 +84,7 @@ impl<T: Transport> ClientIo<T> {
             pending_at: None,
             leave_by: None,
             given_up: 0,
+            prefaults: false,
             listeners: Vec::new(),
         }
     }
@@ -130,7 +131,14 @@ impl<T: Transport> ClientIo<T> {
         if self.membership.life() > 1 {
             return self.on_return(now);
         }
-        if let (Some(joined), Some(serving)) = (self.join_sender.take(), &self.serving) {
+        self.hand_over();
+    }
+
+    /// The application gets the client, once that has been ready and has the pages that it takes ahead.
+    pub(super) fn hand_over(&mut self) {
+        let serving = self.serving.as_ref().filter(|serving| !serving.prefaults);
+        let Some(serving) = serving.filter(|_| self.membership.life() > 0) else { return };
+        if let Some(joined) = self.join_sender.take() {
             let guard = SessionGuard::new(Arc::clone(&serving.session), joined.ended);
             // If the receiver has gone, the client is dropped here, and with it the session ends.
             let _ = joined.result.try_send(Ok(Client { guard: Arc::new(guard) }));

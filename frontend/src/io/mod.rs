@@ -17,6 +17,7 @@ mod join;
 mod leases;
 mod leave;
 mod models;
+mod prefault;
 mod rejoin;
 mod serve;
 mod tasks;
@@ -98,6 +99,8 @@ struct Serving {
     /// When leaving stops waiting for outstanding tasks; set once the application leaves.
     leave_by: Option<Nanos>,
     given_up: u32,
+    /// Pages of inputs are still to be taken ahead.
+    prefaults: bool,
     /// Who waits for an outcome that this pass has handed out: woken behind it, once each.
     listeners: Vec<task::Waker>,
 }
@@ -181,6 +184,8 @@ impl<T: Transport> ClientIo<T> {
         // Behind everything that has arrived: an answer that is here ends its task.
         let work = work + self.resubmit(now);
         self.transport.flush();
+        // Behind everything that someone waits for.
+        self.prefault();
         work
     }
 
@@ -327,7 +332,8 @@ impl<T: Transport> Agent for ClientIo<T> {
         let lease = serving.and_then(|serving| serving.tasks.next_expiry());
         let leave = serving.and_then(|serving| serving.leave_by);
         let pending = serving.and_then(|serving| serving.pending_at);
-        [self.membership.next_timer(), lease, leave, pending].into_iter().flatten().min()
+        let timers = [self.membership.next_timer(), lease, leave, pending, self.prefault_timer()];
+        timers.into_iter().flatten().min()
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {

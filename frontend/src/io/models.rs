@@ -12,6 +12,7 @@ use baton_rdma::{Backing, SlabSet};
 use baton_types::{ModelId, Unserved};
 
 use crate::error::ConnectError;
+use crate::io::prefault::Prefaulted;
 use crate::served::{Announced, Model};
 
 /// What becomes of a model's tasks.
@@ -34,6 +35,7 @@ pub(super) struct Served {
     /// Where its requests go: the number of its ModelThread.
     pub(super) thread: u32,
     pub(super) phase: Phase,
+    pub(super) prefaulted: Prefaulted,
 }
 
 impl Served {
@@ -92,7 +94,8 @@ impl Models {
             self.places.push(Place { first_generation, served: None, awaits_known: false });
         }
         let (id, thread, phase) = (announced.id, announced.thread, Phase::Reserved);
-        let served = self.places[at].served.insert(Served { model, id, thread, phase });
+        let prefaulted = Prefaulted::default();
+        let served = self.places[at].served.insert(Served { model, id, thread, phase, prefaulted });
         Ok(&served.model)
     }
 

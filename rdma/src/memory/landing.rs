@@ -129,6 +129,16 @@ impl BatchBuffer {
         true
     }
 
+    /// Lets the kernel give all its pages now: a READ into memory whose pages must come first takes many times as long. This
+    /// takes a second for some gigabytes, and on virtual machines for less.
+    ///
+    /// # Errors
+    /// The machine does not have that much memory.
+    pub fn prefault(&self) -> Result<(), NoMemory> {
+        let all = self.region.prefault(0, self.region.bytes());
+        all.map_err(|_| NoMemory { bytes: self.bytes })
+    }
+
     /// Bytes of its memory, and of these the bytes in huge pages.
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.region.bytes() as u64, self.region.huge_bytes() as u64)

@@ -1,9 +1,11 @@
 //! What a request costs a gateway, beside the same request at a server that does nothing with it: hyper over HTTP, tonic over gRPC.
 //!
 //! A cluster with an emulated backend that answers at once, its gateway and the bare server are processes. Requests of one kind at a
-//! time, always as many under way; bare server and gateway take turns. What counts is their CPU time, as the kernel tells it.
+//! time, always as many under way; bare server and gateway take turns. What counts is their CPU time, as the kernel tells it. Then
+//! requests are given up, and what counts is when their slots are free.
 
 mod bare;
+mod cancel;
 mod report;
 
 use std::io;
@@ -28,12 +30,15 @@ use crate::machine::StealMeter;
 use crate::processes::{ChildConfig, Folder, Note, ONE_HOST, ProcessError, Processes};
 
 pub use bare::serve_bare;
+pub use cancel::GatewayCancels;
 use report::{Costs, Stretch};
 pub use report::{GatewayReport, GatewayRow};
 
 const BACKEND: &str = "emulated";
 /// Connections that gRPC's requests share.
 const GRPC_CONNECTIONS: usize = 4;
+/// Times that requests are given up over each protocol, for each round.
+const CANCELS: u32 = 10;
 /// How long either server is warmed up, of a stretch.
 const WARM_UP: f64 = 0.25;
 
@@ -61,6 +66,14 @@ pub enum GatewayBenchError {
     /// The system.
     #[error("cannot start the requests: {0}")]
     Start(#[from] io::Error),
+    /// Requests had no slots, or kept them.
+    #[error(
+        "requests that were started or given up changed nothing: {used:?} of the gateway's slots are in use"
+    )]
+    Slots {
+        /// By its metrics; `None` if these do not say.
+        used: Option<u64>,
+    },
     /// Nothing was measured.
     #[error("{server} answered none of the {protocol} requests of {bytes} bytes ({why})")]
     Nothing {
@@ -105,8 +118,9 @@ pub fn measure_cost(
     let gateway = processes.count();
     let path = file.path.display().to_string();
     let args = ["gateway", "--config", &path, "--scheduler", &scheduler, "--threads", "1"];
-    let args = [&args[..], &["--http", "127.0.0.1:0"]].concat();
-    let addr = processes.start_speaker("gateway", &args, "http ")?;
+    let args = [&args[..], &["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]].concat();
+    let metrics = processes.start_speaker("gateway", &args, "metrics ")?;
+    let addr = processes.await_lines(gateway..gateway + 1, "http ")?.remove(0);
     let bare = processes.count();
     let bare_addr = processes.start_listener("bare", &["bench", "gateway-end"])?;
     // The bare server ends with this connection.
@@ -126,8 +140,16 @@ pub fn measure_cost(
         }
     }
     drop(ends);
+    let mut cancels = Vec::new();
+    for protocol in [Protocol::Http, Protocol::Grpc] {
+        let addrs = [servers[GATEWAY].addr.as_str(), metrics.as_str()];
+        let measured = cancel::measure(protocol, addrs, bench.rounds * CANCELS, clock);
+        let row = LocalSet::new().block_on(&runtime, measured)?;
+        processes.tell(Note::Step(&row.to_string()));
+        cancels.push(row);
+    }
     processes.shut_down()?;
-    Ok(GatewayReport::new(bench, rows, steal.fraction()))
+    Ok(GatewayReport::new(bench, rows, cancels, steal.fraction()))
 }
 
 /// Turns of one kind of request: what it cost the bare server and the gateway in each.
@@ -138,7 +160,7 @@ fn measure(
     (protocol, bytes): (Protocol, u32),
     servers: &[Process; 2],
 ) -> Result<Vec<[Costs; 2]>, GatewayBenchError> {
-    let call = call(protocol, bytes);
+    let call = call(protocol, &model(bytes), bytes);
     let links = servers.each_ref().map(|server| links(protocol, &server.addr, bench.outstanding));
     let turn = |at: usize, seconds: f64| {
         let Process { name: server, number, .. } = servers[at];
@@ -198,7 +220,7 @@ fn links(protocol: Protocol, addr: &str, outstanding: u32) -> Vec<Link> {
 }
 
 /// A request with one task, tensors as bytes.
-fn call(protocol: Protocol, bytes: u32) -> Call {
+fn call(protocol: Protocol, model: &str, bytes: u32) -> Call {
     let tensor = |name: &str, extent| Tensor {
         name: name.to_owned(),
         datatype: "UINT8".to_owned(),
@@ -209,13 +231,12 @@ fn call(protocol: Protocol, bytes: u32) -> Call {
         inputs: vec![tensor("input", i64::from(bytes))],
         outputs: vec![tensor("output", 8)],
     };
-    let model = model(bytes);
     let (encoding, path) = match protocol {
         Protocol::Http => (Encoding::Binary, format!("/models/{model}/infer")),
         Protocol::Grpc => (Encoding::Grpc, "ModelInfer".to_owned()),
     };
     let described = Described::new(&said, &[]).expect("one tensor of bytes");
-    let encoder = Encoder::new(encoding, &model, &described).expect("one tensor of bytes");
+    let encoder = Encoder::new(encoding, model, &described).expect("one tensor of bytes");
     let input = vec![7; bytes as usize];
     let encoded = encoder.encode(&[TensorRef { shape: Vec::new(), bytes: &input }], None);
     let mut headers = HeaderMap::new();
@@ -238,9 +259,10 @@ fn text(bench: &GatewayBench) -> String {
         )
     };
     let models: String = bench.bytes.iter().map(model).collect();
-    let slots = 2 * bench.outstanding;
+    let slots = cancel::SLOTS.max(2 * bench.outstanding);
+    let long = cancel::model();
     format!(
-        "{HEADER}{ONE_HOST}\n[frontend]\nslots_per_model = {slots}\n\n{models}[[backend]]\nname = \"{BACKEND}\"\n"
+        "{HEADER}{ONE_HOST}\n[frontend]\nslots_per_model = {slots}\n\n{models}{long}[[backend]]\nname = \"{BACKEND}\"\n"
     )
 }
 
@@ -266,7 +288,7 @@ mod tests {
             let checked = baton_topo::check_text("cluster.toml".as_ref(), &text(&bench));
             assert_eq!(checked.warnings, []);
             let cluster = checked.cluster.unwrap();
-            assert_eq!(cluster.models.len(), bench.bytes.len());
+            assert_eq!(cluster.models.len(), bench.bytes.len() + 1);
         }
     }
 }

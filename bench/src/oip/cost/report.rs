@@ -5,7 +5,7 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
-use super::GatewayBench;
+use super::{GatewayBench, GatewayCancels};
 use crate::machine::{ThreadUsage, Unusable, stolen};
 use crate::oip::outcome::Refused;
 use crate::oip::url::Protocol;
@@ -151,16 +151,23 @@ pub struct GatewayReport {
     pub rounds: u32,
     /// Each kind of request.
     pub rows: Vec<GatewayRow>,
+    /// Requests that were given up, over each protocol.
+    pub cancels: Vec<GatewayCancels>,
     /// Why the figures are not to be used.
     pub not_usable: Unusable,
 }
 
 impl GatewayReport {
-    pub(super) fn new(bench: &GatewayBench, rows: Vec<GatewayRow>, steal: Option<f64>) -> Self {
+    pub(super) fn new(
+        bench: &GatewayBench,
+        rows: Vec<GatewayRow>,
+        cancels: Vec<GatewayCancels>,
+        steal: Option<f64>,
+    ) -> Self {
         let refused = rows.iter().map(GatewayRow::refused_much);
         let not_usable = Unusable::because(refused.chain([stolen(steal)]));
         let GatewayBench { outstanding, rounds, .. } = *bench;
-        Self { outstanding, rounds, rows, not_usable }
+        Self { outstanding, rounds, rows, cancels, not_usable }
     }
 }
 
@@ -172,6 +179,7 @@ impl fmt::Display for GatewayReport {
             "CPU time per request, {outstanding} under way, middle one of {rounds} rounds"
         )?;
         self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
+        self.cancels.iter().try_for_each(|row| writeln!(f, "{row}"))?;
         self.not_usable.write(f)
     }
 }

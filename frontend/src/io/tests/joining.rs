@@ -1,5 +1,6 @@
 //! How a client comes to be, and how it fails to.
 
+use baton_membership::Stage;
 use baton_rdma::wire::{JoinAck, RefuseCode, Role};
 use baton_rdma::{CloseReason, ConnId, Identity, Peer, Transport};
 use baton_topo::Agent;
@@ -333,4 +334,24 @@ fn strangers_are_turned_away() {
         assert_eq!(code, Some(RefuseCode::Unauthorised));
     }
     assert_eq!(client.counters().strangers, 2);
+}
+
+#[test]
+fn the_application_gets_the_client_once_its_memory_is_there() {
+    let mut world = World::new(|config| config.slots_per_model(1 << 19));
+    world.announce();
+    world.admit();
+    let (mut waited, mut joined) = (false, None);
+    while joined.is_none() {
+        let io = world.io.as_ref().unwrap();
+        let prefaults = io.serving.as_ref().unwrap().prefaults;
+        assert_eq!(io.next_timer() == Some(Nanos::ZERO), prefaults, "it waits for nothing else");
+        waited |= prefaults && io.membership.stage() == Stage::Ready;
+        world.step();
+        joined = world.joining.poll();
+    }
+    assert!(
+        joined.unwrap().is_ok() && !world.io.as_ref().unwrap().serving.as_ref().unwrap().prefaults
+    );
+    assert!(waited, "it was ready before: use more slots");
 }

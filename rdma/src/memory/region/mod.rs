@@ -7,7 +7,7 @@
 //! From 2 MiB on it asks for transparent huge pages: a card keeps one entry where it would keep 512.
 //! These need no reservation and take no other's; where the kernel has none, the memory lies in
 //! normal pages. Only the first page is touched here, to see which it is: the owner's thread has
-//! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest.
+//! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest, and so does [`Region::prefault`].
 //!
 //! A shared region is a file in memory (`memfd_create(2)`), which other processes of this host may map to read it.
 //! Its seals keep it as long as it is and let no one else write it.
@@ -122,8 +122,22 @@ impl Region {
         // A kernel without them says so; then the pages are normal ones, which `huge_bytes` tells.
         // SAFETY: as above; where it has an effect, it is on the size of pages that are not there yet.
         let _ = unsafe { madvise(start, self.bytes, Advice::LinuxHugepage) };
-        // SAFETY: as above; populating does not change what the memory holds.
-        match unsafe { madvise(start, HUGE_PAGE, Advice::LinuxPopulateWrite) } {
+        self.prefault(0, HUGE_PAGE)
+    }
+
+    /// Lets the kernel give the pages of a range now, instead of each when it is first written. Any thread, at any time: what
+    /// the memory holds stays.
+    ///
+    /// # Errors
+    /// The kernel has no more.
+    ///
+    /// # Panics
+    /// The range does not begin at a page, or leaves the region.
+    pub(crate) fn prefault(&self, offset: usize, len: usize) -> rustix::io::Result<()> {
+        assert!(offset.is_multiple_of(PAGE), "a page begins at each multiple of its size");
+        let start = self.range(offset, len).as_ptr().cast();
+        // SAFETY: the range is inside the allocation, and populating does not change what the memory holds.
+        match unsafe { madvise(start, len, Advice::LinuxPopulateWrite) } {
             // Before Linux 5.14: pages come when they are touched.
             Err(rustix::io::Errno::INVAL) => Ok(()),
             populated => populated,
@@ -301,6 +315,37 @@ mod tests {
             bytes.fill(0xa5);
         }
         assert!(Region::new(PAGE).unwrap().file().is_none());
+    }
+
+    /// Bytes of it that the kernel has given.
+    fn resident(region: &Region) -> usize {
+        let start = region.start().addr().get();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        smaps::bytes_of("Rss:", &smaps, &(start..start + region.bytes()))
+    }
+
+    #[test]
+    fn pages_come_ahead_where_they_are_asked_for_and_nothing_else_changes() {
+        let bytes = 4 * HUGE_PAGE;
+        for region in [Region::new(bytes).unwrap(), Region::shared(bytes).unwrap()] {
+            // SAFETY: no other code knows the region.
+            unsafe { region.slice_mut(0, 1)[0] = 7 };
+            assert!(resident(&region) <= HUGE_PAGE);
+            region.prefault(2 * HUGE_PAGE, HUGE_PAGE).unwrap();
+            let some = resident(&region);
+            assert!((HUGE_PAGE..=2 * HUGE_PAGE).contains(&some), "{some}");
+            region.prefault(0, bytes).unwrap();
+            assert_eq!(resident(&region), bytes);
+            // SAFETY: as above.
+            let after = unsafe { region.slice(0, bytes) };
+            assert!(after[0] == 7 && after[1..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    #[should_panic = "range outside the region"]
+    fn no_page_beyond_it_comes_ahead() {
+        let _ = Region::new(HUGE_PAGE).unwrap().prefault(PAGE, HUGE_PAGE);
     }
 
     #[test]

@@ -5,11 +5,16 @@ use std::ops::Range;
 /// Bytes of the mappings inside `range` that lie in transparent huge pages, out of the text of
 /// `/proc/self/smaps`.
 pub(super) fn huge_bytes(smaps: &str, range: &Range<usize>) -> usize {
+    bytes_of("AnonHugePages:", smaps, range)
+}
+
+/// The same for another line of each mapping.
+pub(super) fn bytes_of(name: &str, smaps: &str, range: &Range<usize>) -> usize {
     let (mut is_inside, mut kilobytes) = (false, 0);
     for line in smaps.lines() {
         if let Some(mapping) = mapping(line) {
             is_inside = range.start <= mapping.start && mapping.end <= range.end;
-        } else if is_inside && let Some(size) = line.strip_prefix("AnonHugePages:") {
+        } else if is_inside && let Some(size) = line.strip_prefix(name) {
             kilobytes += size.trim().trim_end_matches(" kB").parse().unwrap_or(0);
         }
     }
@@ -46,6 +51,7 @@ AnonHugePages:      1024 kB
         assert_eq!(huge_bytes(SMAPS, &(ours.start..0x7f00_00b0_0000)), 7 << 20);
         assert_eq!(huge_bytes(SMAPS, &(ours.start + 4096..ours.end)), 0, "it began before");
         assert_eq!(huge_bytes(SMAPS, &(0..4096)), 0);
+        assert_eq!(bytes_of("Size:", SMAPS, &ours), 8 << 20);
     }
 
     #[test]
