@@ -17,7 +17,7 @@ const COPIES: u32 = 2;
 #[derive(Clone, Debug)]
 enum Op {
     Pass { span: u64 },
-    Candidate { model: usize, exec_in: u64, window: u64, early: bool },
+    Candidate { model: usize, exec_in: u64, window: u64, early: bool, delay: u64 },
     Withdraw { model: usize },
     Plan { latency: u64 },
     Return,
@@ -29,13 +29,13 @@ enum Op {
     Drain { gpu: usize },
 }
 
-/// What happens whichever models are where.
-fn traffic() -> impl Strategy<Value = Op> {
-    let candidate = (0..MODELS, 0..30u64, 0..30u64, prop::bool::weighted(0.3));
+/// What happens whichever models are where. Batches need less than `delays` to get to a backend.
+fn traffic(delays: u64) -> impl Strategy<Value = Op> {
+    let candidate = (0..MODELS, 0..30u64, 0..30u64, prop::bool::weighted(0.3), 0..delays);
     prop_oneof![
         6 => (0..20u64).prop_map(|span| Op::Pass { span }),
-        9 => candidate.prop_map(|(model, exec_in, window, early)| {
-            Op::Candidate { model, exec_in, window, early }
+        9 => candidate.prop_map(|(model, exec_in, window, early, delay)| {
+            Op::Candidate { model, exec_in, window, early, delay }
         }),
         1 => (0..MODELS).prop_map(|model| Op::Withdraw { model }),
         7 => (1..40u64).prop_map(|latency| Op::Plan { latency }),
@@ -46,7 +46,7 @@ fn traffic() -> impl Strategy<Value = Op> {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        12 => traffic(),
+        12 => traffic(1),
         3 => (0..MODELS, 0..GPUS).prop_map(|(model, gpu)| Op::Load { model, gpu }),
         1 => (0..MODELS, 0..GPUS).prop_map(|(model, gpu)| Op::Evict { model, gpu }),
         1 => (0..GPUS).prop_map(|gpu| Op::Join { gpu }),
@@ -117,8 +117,10 @@ impl World {
         let mut out = Out::default();
         match *op {
             Op::Pass { span } => return self.pass(self.now + Nanos(span)),
-            Op::Candidate { model, exec_in, window, early } => {
-                self.candidate(model, Some(self.drawn(exec_in, window, early)), &mut out);
+            Op::Candidate { model, exec_in, window, early, delay } => {
+                let drawn = self.drawn(exec_in + delay, window, early);
+                let candidate = Candidate { delay: Nanos(delay), ..drawn };
+                self.candidate(model, Some(candidate), &mut out);
             }
             Op::Withdraw { model } => self.candidate(model, None, &mut out),
             Op::Plan { latency } => self.answer(Some(Nanos(latency)), &mut out),
@@ -223,7 +225,8 @@ impl World {
 
     /// Whether the model's candidate waits for a slot, and could still start.
     fn is_ready(&self, model: usize) -> bool {
-        self.candidates[model].is_some_and(|c| c.due() <= self.now && self.now <= c.invalid_after)
+        self.candidates[model]
+            .is_some_and(|c| c.due() <= self.now && self.now + c.delay <= c.invalid_after)
     }
 
     fn check(&mut self, mut granted: Vec<(ModelId, Grant)>) -> Vec<(ModelId, Grant)> {
@@ -239,10 +242,10 @@ impl World {
             self.grants[at] += 1;
             self.granted += 1;
             let candidate = self.candidates[at].take().expect("granted once");
-            assert!(self.now <= candidate.invalid_after);
+            assert!(self.now + candidate.delay <= candidate.invalid_after);
             let is_early = candidate.due() > self.now;
             assert!(!is_early || was_idle, "{model:?} overtakes on a slot that is not idle");
-            urgencies.extend((!is_early).then_some((candidate.urgency, grant.gpu)));
+            urgencies.extend((!is_early).then_some((candidate, grant.gpu)));
             self.open.push((model, grant));
         }
         self.no_model_was_passed_over(&urgencies);
@@ -250,13 +253,15 @@ impl World {
         granted
     }
 
-    /// No model that still waits was more urgent than one that got a slot on which it may run too.
-    fn no_model_was_passed_over(&self, granted: &[(Nanos, Gpu)]) {
+    /// No model that still waits was more urgent than one that got a slot on which it may run too. One whose batches get there
+    /// sooner asks for the slot later, and may find it taken.
+    fn no_model_was_passed_over(&self, granted: &[(Candidate, Gpu)]) {
         for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
-            let own = self.candidates[model].expect("it is ready").urgency;
-            for &(urgency, gpu) in granted {
+            let own = self.candidates[model].expect("it is ready");
+            for &(other, gpu) in granted {
                 let could = self.rank.may_run(ModelId(model as u32), gpu);
-                assert!(!could || urgency <= own, "model {model} was passed over for {gpu:?}");
+                let is_urgent = own.urgency < other.urgency && own.delay >= other.delay;
+                assert!(!(could && is_urgent), "model {model} was passed over for {gpu:?}");
             }
         }
     }
@@ -289,7 +294,7 @@ proptest! {
     /// A model that is resident everywhere gets the same slots as one that is not bound.
     #[test]
     fn resident_on_every_slot_is_the_same_as_not_bound(
-        ops in prop::collection::vec(traffic(), 1..200)
+        ops in prop::collection::vec(traffic(4), 1..200)
     ) {
         let (mut free, mut bound) = (World::new(MODELS, 0), World::new(0, GPUS as u32));
         for (model, gpu) in (0..MODELS).flat_map(|model| (0..GPUS).map(move |gpu| (model, gpu))) {
@@ -305,14 +310,14 @@ proptest! {
 #[test]
 fn a_model_that_is_resident_nowhere_waits_for_its_weights() {
     let mut world = World::new(0, COPIES);
-    world.apply(&Op::Candidate { model: 0, exec_in: 0, window: 30, early: false });
+    world.apply(&Op::Candidate { model: 0, exec_in: 0, window: 30, early: false, delay: 0 });
     assert!(world.apply(&Op::Pass { span: 5 }).is_empty());
     let granted = world.apply(&Op::Load { model: 0, gpu: 2 });
     assert_eq!(granted[..].iter().map(|(_, grant)| grant.gpu.id.0).collect::<Vec<_>>(), [2]);
 }
 
 fn candidate(model: usize, exec_in: u64, window: u64) -> Op {
-    Op::Candidate { model, exec_in, window, early: false }
+    Op::Candidate { model, exec_in, window, early: false, delay: 0 }
 }
 
 fn granted_after(world: &mut World, span: u64) -> Vec<(u32, u32)> {
