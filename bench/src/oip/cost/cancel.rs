@@ -6,6 +6,8 @@
 use std::fmt;
 
 use baton_core::Nanos;
+use baton_topo::Clock;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,8 +16,9 @@ use tokio::task::{self, JoinHandle};
 use super::{GatewayBenchError, call, links, report};
 use crate::oip::link::{Call, Link};
 use crate::oip::url::Protocol;
-use baton_topo::Clock;
 
+/// The model that executes for long.
+const MODEL: &str = "long";
 /// Of an input.
 const BYTES: u32 = 64;
 /// Requests that are given up at a time.
@@ -51,13 +54,8 @@ pub struct GatewayCancels {
 /// The table of the model in the cluster file.
 pub(super) fn model() -> String {
     format!(
-        "[[model]]\nname = \"{}\"\nalpha_ms = 0.001\nbeta_ms = 300\nslo_ms = 60000\ninput_bytes = {BYTES}\nbatch_max = 1\n\n",
-        name()
+        "[[model]]\nname = \"{MODEL}\"\nalpha_ms = 0.001\nbeta_ms = 300\nslo_ms = 60000\ninput_bytes = {BYTES}\nbatch_max = 1\n\n"
     )
-}
-
-fn name() -> String {
-    "long".to_owned()
 }
 
 /// Gives requests up `times` times, at a gateway whose metrics the second address has.
@@ -67,13 +65,13 @@ pub(super) async fn measure(
     times: u32,
     clock: Clock,
 ) -> Result<GatewayCancels, GatewayBenchError> {
-    let call = call(protocol, &name(), BYTES);
+    let call = call(protocol, MODEL, BYTES);
     let lasting = links(protocol, gateway, LASTING as u32);
     let lasting: Vec<_> = lasting.into_iter().map(|link| keep(link, call.clone())).collect();
     // They are due before what is given up: none of that executes, which would keep its slot.
     await_slots(metrics, clock, |used| used == LASTING as u64).await?;
     let given_up = links(protocol, gateway, AT_A_TIME as u32);
-    let mut spans = Vec::new();
+    let mut spans = Histogram::new(3).expect("three digits are possible");
     for _ in 0..times {
         let start = |link: &Link| once(link.clone(), call.clone());
         let requests: Vec<_> = given_up.iter().map(start).collect();
@@ -81,11 +79,11 @@ pub(super) async fn measure(
         let began = clock.now();
         requests.iter().for_each(JoinHandle::abort);
         await_slots(metrics, clock, |used| used <= LASTING as u64).await?;
-        spans.push((clock.now() - began).as_millis_f64());
+        spans.saturating_record((clock.now() - began).0);
     }
     lasting.iter().for_each(JoinHandle::abort);
     await_slots(metrics, clock, |used| used == 0).await?;
-    Ok(GatewayCancels::new(protocol, spans))
+    Ok(GatewayCancels::new(protocol, &spans))
 }
 
 /// Always one request under way, until it is aborted.
@@ -132,16 +130,12 @@ fn in_use(text: &str) -> Option<u64> {
 }
 
 impl GatewayCancels {
-    /// `spans` are in ms.
-    fn new(protocol: Protocol, mut spans: Vec<f64>) -> Self {
-        spans.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let last = spans.len().saturating_sub(1);
-            spans.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
-        };
+    /// `spans` are in ns.
+    fn new(protocol: Protocol, spans: &Histogram<u64>) -> Self {
+        let at = |share| Nanos(spans.value_at_quantile(share)).as_millis_f64();
         Self {
             protocol: report::name(protocol),
-            requests: (spans.len() * AT_A_TIME) as u32,
+            requests: spans.len() as u32 * AT_A_TIME as u32,
             p50_ms: at(0.5),
             p90_ms: at(0.9),
             max_ms: at(1.0),
@@ -174,9 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn the_spans_are_in_order() {
-        let cancels = GatewayCancels::new(Protocol::Grpc, (0..=10).rev().map(f64::from).collect());
-        assert_eq!((cancels.p50_ms, cancels.p90_ms, cancels.max_ms), (5.0, 9.0, 10.0));
-        assert_eq!((cancels.protocol, cancels.requests), ("grpc", 88));
+    fn the_report_has_milliseconds_and_counts_requests() {
+        let mut spans = Histogram::new(3).unwrap();
+        (1..=10u64).rev().for_each(|ms| spans.record(1_000_000 * ms).unwrap());
+        let cancels = GatewayCancels::new(Protocol::Grpc, &spans);
+        let ms = [cancels.p50_ms, cancels.p90_ms, cancels.max_ms].map(f64::round);
+        assert_eq!(ms, [5.0, 9.0, 10.0]);
+        assert_eq!((cancels.protocol, cancels.requests), ("grpc", 80));
     }
 }
