@@ -19,6 +19,7 @@ impl ModelState {
         let window = self.form(now, None, out);
         if self.queue.is_empty() {
             self.soft_deadline = Nanos::MAX;
+            self.sizing.rate.on_empty(now);
         }
         self.candidate = (window.batch > 0).then(|| self.candidate_of(window, now));
         let due = self.candidate.map_or(Nanos::MAX, |c| c.exec_at - c.delay);

@@ -11,6 +11,8 @@ const BUCKET: Nanos = Nanos::from_millis(100);
 /// observations must not pass for a pattern.
 const PAUSES_ASSUMED: u64 = 5;
 const TASKS_ASSUMED: u64 = 100;
+/// [`RateMeter::pause_of_waiting`].
+const PLAIN: u64 = 4;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
 const RUN: u64 = 16;
 /// [`RateMeter::dispersion`] of Poisson arrivals, and the largest.
@@ -25,6 +27,10 @@ struct Counts {
     pauses: u64,
     /// … and by how much, in total.
     paused: Nanos,
+    /// The part of all pauses in which tasks waited …
+    waited: Nanos,
+    /// … and those that an arrival ended meanwhile.
+    joined: u64,
     /// Arrivals within 1/16 of the mean gap after their predecessor.
     run_on: u64,
     /// Sum of the gaps before them.
@@ -45,6 +51,8 @@ pub struct RateMeter {
     /// When the open bucket closes; `None` before the first arrival.
     closes_at: Option<Nanos>,
     last_arrival: Nanos,
+    /// A task has waited ever since the last arrival.
+    waits: bool,
     /// 1/λ as last estimated.
     mean_gap: Nanos,
     open: Counts,
@@ -99,6 +107,7 @@ impl RateMeter {
             open: Counts::default(),
             closes_at: None,
             last_arrival: Nanos::ZERO,
+            waits: false,
             mean_gap: Nanos::MAX,
         }
     }
@@ -112,12 +121,27 @@ impl RateMeter {
         if gap > self.mean_gap {
             self.open.pauses += 1;
             self.open.paused = self.open.paused + (gap - self.mean_gap);
+            self.open.joined += u64::from(self.waits);
+            self.note_wait(now);
         } else if gap <= self.run_gap() {
             self.open.run_on += 1;
             self.open.run_on_gaps = self.open.run_on_gaps + gap;
         }
         self.last_arrival = now;
+        self.waits = true;
         self.open.arrivals += 1;
+    }
+
+    /// No task waits any more.
+    pub fn on_empty(&mut self, now: Nanos) {
+        self.note_wait(now);
+        self.waits = false;
+    }
+
+    fn note_wait(&mut self, now: Nanos) {
+        if self.waits {
+            self.open.waited = self.open.waited + (now - self.last_arrival - self.mean_gap);
+        }
     }
 
     /// Counts one task that was given up, while a slot had its weights or not.
@@ -173,6 +197,18 @@ impl RateMeter {
         let Counts { pauses, paused, .. } = self.sum;
         let span = self.mean_gap.times(PAUSES_ASSUMED) + paused;
         Nanos(span.0 / (pauses + PAUSES_ASSUMED)).max(self.mean_gap)
+    }
+
+    /// The same for a task that waits. It is longer where tasks come because others have been answered: clients that keep a
+    /// number of tasks under way send none while theirs wait. Pauses that end once nothing waits say nothing of that. It counts
+    /// only what is plain: at most a quarter of the arrivals that pauses let expect.
+    pub fn pause_of_waiting(&self) -> Nanos {
+        let (pause, Counts { waited, joined, .. }) = (self.pause(), self.sum);
+        if pause == Nanos::MAX {
+            return pause;
+        }
+        let waiting = Nanos((pause + waited).0 / (joined + 1));
+        if waiting > pause.times(PLAIN) { waiting } else { pause }
     }
 
     /// Whether more than `tasks / parts` are expected to follow one that has just arrived, each
@@ -254,6 +290,8 @@ impl Counts {
             arrivals: self.arrivals + other.arrivals,
             pauses: self.pauses + other.pauses,
             paused: self.paused + other.paused,
+            waited: self.waited + other.waited,
+            joined: self.joined + other.joined,
             run_on: self.run_on + other.run_on,
             run_on_gaps: self.run_on_gaps + other.run_on_gaps,
             bad: self.bad + other.bad,
@@ -267,6 +305,8 @@ impl Counts {
             arrivals: self.arrivals - other.arrivals,
             pauses: self.pauses - other.pauses,
             paused: self.paused - other.paused,
+            waited: self.waited - other.waited,
+            joined: self.joined - other.joined,
             run_on: self.run_on - other.run_on,
             run_on_gaps: self.run_on_gaps - other.run_on_gaps,
             bad: self.bad - other.bad,

@@ -40,7 +40,7 @@ pub(crate) struct Sizing {
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
     pub(crate) most: u32,
     pub(crate) longest: Nanos,
-    /// [`RateMeter::pause`].
+    /// [`RateMeter::pause_of_waiting`].
     pause: Nanos,
     /// [`RateMeter::run_wait`].
     run_wait: Nanos,
@@ -313,7 +313,7 @@ impl Sizing {
             Floor::Gathered => self.balanced(1),
             Floor::One => 1,
         };
-        self.pause = self.rate.pause();
+        self.pause = self.rate.pause_of_waiting();
         self.run_wait = self.rate.run_wait();
         self.dispersion = self.dispersion_of(self.rate.bad_rate());
         self.most = self.longest_batch();
