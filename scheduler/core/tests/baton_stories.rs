@@ -113,6 +113,28 @@ fn a_pause_in_bursts_is_expected_to_last() {
     assert!(!starts(Policy::Symphony));
 }
 
+/// How long the last of twenty batches waits if four tasks at a time come every 420 ms, and with `joins` another after 200.
+fn last_wait_ms(joins: bool) -> f64 {
+    let mut world = World::new(vec![baton(1.0, 10.0, 400.0)], 2);
+    for round in 0..20 {
+        world.batches.clear();
+        world.mark();
+        (0..4).for_each(|task| world.arrives(0, 10 * round + task, 0.0, 400.0));
+        if joins {
+            world.arrives(0, 10 * round + 4, 200.0, 400.0);
+        }
+        world.run(420.0);
+    }
+    (world.batches[0].start - world.at(0.0)).as_millis_f64()
+}
+
+#[test]
+fn clients_that_wait_for_their_answers_are_not_waited_for() {
+    // 8 tasks/s, and 400 ms to wait for some more: but nothing has ever come while four waited.
+    assert!(last_wait_ms(false) < 20.0, "{}", last_wait_ms(false));
+    assert!(last_wait_ms(true) > 190.0, "{}", last_wait_ms(true));
+}
+
 #[test]
 fn a_run_is_let_finish() {
     // A task that arrives is followed by others within 1/16 of 1/λ, 0.125 ms.

@@ -208,7 +208,8 @@ impl RateMeter {
             return pause;
         }
         let waiting = Nanos((pause + waited).0 / (joined + 1));
-        if waiting > pause.times(PLAIN) { waiting } else { pause }
+        let is_plain = waited > pause.times(2 * PLAIN) && waiting > pause.times(PLAIN);
+        if is_plain { waiting } else { pause }
     }
 
     /// Whether more than `tasks / parts` are expected to follow one that has just arrived, each
@@ -323,132 +324,5 @@ impl Default for RateMeter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::vec;
-    use std::vec::Vec;
-
-    /// Counts by looking at every arrival there was.
-    fn naive(arrivals: &[Nanos], now: Nanos) -> Option<Rate> {
-        let bucket = |at: Nanos| ((at - arrivals[0]).0 / BUCKET.0) as usize;
-        let open = arrivals.first().map(|_| bucket(now))?;
-        let closed = open.min(BUCKETS);
-        let counted = arrivals.iter().filter(|&&at| (open - closed..open).contains(&bucket(at)));
-        let rate = Rate { arrivals: counted.count() as u64, span: BUCKET.times(closed as u64) };
-        (closed > 0).then_some(rate)
-    }
-
-    proptest! {
-        #[test]
-        fn it_counts_the_arrivals_of_five_seconds(
-            gaps_ms in prop::collection::vec(prop_oneof![30 => 0..60u64, 1 => 0..9_000u64], 1..400),
-        ) {
-            let (mut meter, mut arrivals, mut now) = (RateMeter::new(), Vec::new(), Nanos(17));
-            for gap_ms in gaps_ms {
-                now = now + Nanos::from_millis(gap_ms);
-                let before = meter.rate();
-                let rolled = meter.roll(now);
-                prop_assert!(rolled || meter.rate() == before);
-                prop_assert_eq!(meter.rate(), naive(&arrivals, now));
-                meter.on_arrival(now);
-                arrivals.push(now);
-            }
-        }
-    }
-
-    /// What the meter counts, by looking at everything there was.
-    struct Counted {
-        /// Each bucket since the first arrival, the open one last.
-        buckets: Vec<Counts>,
-        last: Nanos,
-    }
-
-    impl Counted {
-        fn arrival(&mut self, now: Nanos, mean_gap: Nanos) {
-            let gap = now - self.last;
-            let run_gap = if mean_gap == Nanos::MAX { 0 } else { mean_gap.0 / RUN };
-            let is_pause = gap > mean_gap;
-            let run_on = u64::from(!is_pause && gap.0 <= run_gap);
-            self.last = now;
-            self.add(Counts {
-                arrivals: 1,
-                pauses: is_pause.into(),
-                paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
-                run_on,
-                run_on_gaps: gap.times(run_on),
-                ..Counts::default()
-            });
-        }
-
-        fn add(&mut self, what: Counts) {
-            let open = self.buckets.last_mut().expect("one is open");
-            *open = open.plus(what);
-        }
-
-        /// The sum of the buckets that have closed, of five seconds at most.
-        fn sum(&self) -> Counts {
-            let closed = &self.buckets[..self.buckets.len() - 1];
-            let counted = &closed[closed.len().saturating_sub(BUCKETS)..];
-            counted.iter().fold(Counts::default(), |sum, &bucket| sum.plus(bucket))
-        }
-    }
-
-    proptest! {
-        /// Pauses, runs and bad tasks leave the window with the arrivals.
-        #[test]
-        fn whatever_is_counted_is_counted_for_five_seconds(
-            steps in prop::collection::vec(
-                (prop_oneof![30 => 0..60_000u64, 10 => 0..900u64, 1 => 0..9_000_000u64], 0..5u8),
-                1..500,
-            ),
-        ) {
-            let start = Nanos(17);
-            let (mut meter, mut now) = (RateMeter::new(), start);
-            let mut counted = Counted { buckets: vec![Counts::default()], last: Nanos::ZERO };
-            for (gap_us, what) in steps {
-                meter.roll(now);
-                let open = ((now - start).0 / BUCKET.0) as usize;
-                counted.buckets.resize(open + 1, Counts::default());
-                prop_assert_eq!(meter.sum, counted.sum());
-                counted.arrival(now, meter.mean_gap);
-                meter.on_arrival(now);
-                match what {
-                    0 => {
-                        meter.on_bad(true);
-                        counted.add(Counts { bad: 1, ..Counts::default() });
-                    }
-                    1 => {
-                        meter.on_bad(false);
-                        counted.add(Counts { unready: 1, ..Counts::default() });
-                    }
-                    2 => {
-                        meter.on_refused();
-                        counted.add(Counts { refused: 1, ..Counts::default() });
-                    }
-                    _ => {}
-                }
-                now = now + Nanos::from_micros(gap_us);
-            }
-        }
-    }
-
-    #[test]
-    fn no_history_is_no_rate() {
-        let mut meter = RateMeter::default();
-        assert!(!meter.roll(Nanos::MAX));
-        meter.on_arrival(Nanos(5));
-        assert_eq!(meter.rate(), None, "the first bucket is still open");
-    }
-
-    #[test]
-    fn extreme_rates_saturate() {
-        let flood = Rate { arrivals: u64::MAX, span: Nanos(1) };
-        assert_eq!(flood.arrivals_in(Nanos::MAX), u64::MAX);
-        assert_eq!(flood.time_for(1), Nanos::ZERO);
-        let trickle = Rate { arrivals: 1, span: Nanos::MAX };
-        assert_eq!(trickle.time_for(u64::MAX), Nanos::MAX);
-        let silence = Rate { arrivals: 0, span: BUCKET };
-        assert_eq!((silence.time_for(1), silence.arrivals_in(Nanos::MAX)), (Nanos::MAX, 0));
-    }
-}
+#[path = "rate_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! What the meter counts, against counting everything there was.
+
+use super::*;
+use alloc::vec;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+/// Counts by looking at every arrival there was.
+fn naive(arrivals: &[Nanos], now: Nanos) -> Option<Rate> {
+    let bucket = |at: Nanos| ((at - arrivals[0]).0 / BUCKET.0) as usize;
+    let open = arrivals.first().map(|_| bucket(now))?;
+    let closed = open.min(BUCKETS);
+    let counted = arrivals.iter().filter(|&&at| (open - closed..open).contains(&bucket(at)));
+    let rate = Rate { arrivals: counted.count() as u64, span: BUCKET.times(closed as u64) };
+    (closed > 0).then_some(rate)
+}
+
+proptest! {
+    #[test]
+    fn it_counts_the_arrivals_of_five_seconds(
+        gaps_ms in prop::collection::vec(prop_oneof![30 => 0..60u64, 1 => 0..9_000u64], 1..400),
+    ) {
+        let (mut meter, mut arrivals, mut now) = (RateMeter::new(), Vec::new(), Nanos(17));
+        for gap_ms in gaps_ms {
+            now = now + Nanos::from_millis(gap_ms);
+            let before = meter.rate();
+            let rolled = meter.roll(now);
+            prop_assert!(rolled || meter.rate() == before);
+            prop_assert_eq!(meter.rate(), naive(&arrivals, now));
+            meter.on_arrival(now);
+            arrivals.push(now);
+        }
+    }
+}
+
+/// What the meter counts, by looking at everything there was.
+struct Counted {
+    /// Each bucket since the first arrival, the open one last.
+    buckets: Vec<Counts>,
+    last: Nanos,
+    /// A task has waited since then.
+    waits: bool,
+}
+
+impl Counted {
+    fn arrival(&mut self, now: Nanos, mean_gap: Nanos) {
+        let gap = now - self.last;
+        let run_gap = if mean_gap == Nanos::MAX { 0 } else { mean_gap.0 / RUN };
+        let is_pause = gap > mean_gap;
+        let run_on = u64::from(!is_pause && gap.0 <= run_gap);
+        let joined = is_pause && self.waits;
+        (self.last, self.waits) = (now, true);
+        self.add(Counts {
+            arrivals: 1,
+            pauses: is_pause.into(),
+            paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
+            joined: joined.into(),
+            waited: if joined { gap - mean_gap } else { Nanos::ZERO },
+            run_on,
+            run_on_gaps: gap.times(run_on),
+            ..Counts::default()
+        });
+    }
+
+    /// Opens the buckets until `now`; the first opened at `start`.
+    fn open_at(&mut self, now: Nanos, start: Nanos) {
+        let open = ((now - start).0 / BUCKET.0) as usize;
+        self.buckets.resize(open + 1, Counts::default());
+    }
+
+    fn empty(&mut self, now: Nanos, mean_gap: Nanos) {
+        let waited = if self.waits { now - self.last - mean_gap } else { Nanos::ZERO };
+        self.waits = false;
+        self.add(Counts { waited, ..Counts::default() });
+    }
+
+    fn add(&mut self, what: Counts) {
+        let open = self.buckets.last_mut().expect("one is open");
+        *open = open.plus(what);
+    }
+
+    /// The sum of the buckets that have closed, of five seconds at most.
+    fn sum(&self) -> Counts {
+        let closed = &self.buckets[..self.buckets.len() - 1];
+        let counted = &closed[closed.len().saturating_sub(BUCKETS)..];
+        counted.iter().fold(Counts::default(), |sum, &bucket| sum.plus(bucket))
+    }
+}
+
+proptest! {
+    /// Pauses, runs and bad tasks leave the window with the arrivals.
+    #[test]
+    fn whatever_is_counted_is_counted_for_five_seconds(
+        steps in prop::collection::vec(
+            (prop_oneof![30 => 0..60_000u64, 10 => 0..900u64, 1 => 0..9_000_000u64], 0..7u8),
+            1..500,
+        ),
+    ) {
+        let start = Nanos(17);
+        let (mut meter, mut now) = (RateMeter::new(), start);
+        let mut counted =
+            Counted { buckets: vec![Counts::default()], last: Nanos::ZERO, waits: false };
+        for (gap_us, what) in steps {
+            meter.roll(now);
+            counted.open_at(now, start);
+            prop_assert_eq!(meter.sum, counted.sum());
+            counted.arrival(now, meter.mean_gap);
+            meter.on_arrival(now);
+            match what {
+                0 => {
+                    meter.on_bad(true);
+                    counted.add(Counts { bad: 1, ..Counts::default() });
+                }
+                1 => {
+                    meter.on_bad(false);
+                    counted.add(Counts { unready: 1, ..Counts::default() });
+                }
+                2 => {
+                    meter.on_refused();
+                    counted.add(Counts { refused: 1, ..Counts::default() });
+                }
+                3 | 4 => {
+                    // No task waits when the next comes, or already some time before.
+                    let at = now + Nanos::from_micros(gap_us / u64::from(what - 2));
+                    meter.roll(at);
+                    counted.open_at(at, start);
+                    meter.on_empty(at);
+                    counted.empty(at, meter.mean_gap);
+                }
+                _ => {}
+            }
+            now = now + Nanos::from_micros(gap_us);
+        }
+    }
+}
+
+#[test]
+fn no_history_is_no_rate() {
+    let mut meter = RateMeter::default();
+    assert!(!meter.roll(Nanos::MAX));
+    meter.on_arrival(Nanos(5));
+    assert_eq!(meter.rate(), None, "the first bucket is still open");
+}
+
+#[test]
+fn extreme_rates_saturate() {
+    let flood = Rate { arrivals: u64::MAX, span: Nanos(1) };
+    assert_eq!(flood.arrivals_in(Nanos::MAX), u64::MAX);
+    assert_eq!(flood.time_for(1), Nanos::ZERO);
+    let trickle = Rate { arrivals: 1, span: Nanos::MAX };
+    assert_eq!(trickle.time_for(u64::MAX), Nanos::MAX);
+    let silence = Rate { arrivals: 0, span: BUCKET };
+    assert_eq!((silence.time_for(1), silence.arrivals_in(Nanos::MAX)), (Nanos::MAX, 0));
+}
+
+/// Tasks that wait until their batch starts `wait` after they came; the next come `until_next` later, or meanwhile.
+fn pauses_of(tasks: u32, wait: Nanos, until_next: Nanos, meanwhile: bool) -> (Nanos, Nanos) {
+    let (mut meter, mut now) = (RateMeter::new(), Nanos(17));
+    for round in 0..200 {
+        meter.roll(now);
+        (0..tasks).for_each(|_| meter.on_arrival(now));
+        if !meanwhile || round % 4 == 3 {
+            meter.on_empty(now + wait);
+        }
+        now = now + wait + until_next;
+    }
+    meter.roll(now);
+    (meter.pause(), meter.pause_of_waiting())
+}
+
+#[test]
+fn what_waits_is_not_expected_to_grow_by_tasks_that_come_once_it_is_answered() {
+    let ms = Nanos::from_millis;
+    let (pause, waiting) = pauses_of(4, ms(60), ms(8), false);
+    assert!(pause < ms(60), "{pause:?}");
+    assert!(waiting > ms(2_000), "nothing came in seconds of waiting: {waiting:?}");
+    let (pause, waiting) = pauses_of(4, ms(60), ms(8), true);
+    assert_eq!(pause, waiting, "three of four came while others waited");
+}
+
+#[test]
+fn tasks_that_hardly_wait_say_nothing_of_those_that_would() {
+    let us = Nanos::from_micros;
+    for (wait, until_next) in [(0, 30_000), (900, 30_000), (9_000, 30_000)] {
+        let (pause, waiting) = pauses_of(1, us(wait), us(until_next), false);
+        assert_eq!(pause, waiting, "they waited less than 1/λ");
+    }
+}
