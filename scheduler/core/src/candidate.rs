@@ -52,8 +52,11 @@ impl Candidate {
     /// leave it ([`Grant::spare`]).
     pub const WITHIN_SPARE: u16 = Self::NOT_EARLY - 1;
 
+    /// [`Candidate::excess`] of a batch to which no task is expected to be added while it waits: it becomes no cheaper.
+    pub const COMPLETE: u16 = Self::WITHIN_SPARE - 1;
+
     /// The largest [`Candidate::excess`].
-    pub const EXCESS_MAX: u16 = Self::WITHIN_SPARE - 1;
+    pub const EXCESS_MAX: u16 = Self::COMPLETE - 1;
 
     /// The largest [`Candidate::run`]; longer runs count as this long.
     pub const RUN_MAX: u16 = 1023;

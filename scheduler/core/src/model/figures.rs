@@ -8,7 +8,7 @@ use crate::execution::latency::Latency;
 use crate::model::rate::Rate;
 use crate::policy::Rules;
 use crate::trial::Replica;
-use baton_types::{ModelId, Nanos, Policy, Prefer, Profile};
+use baton_types::{ModelId, Nanos, Policy, Profile};
 
 impl ModelState {
     /// Which model.
@@ -76,7 +76,7 @@ impl ModelState {
             slo: self.sizing.slo,
             queue_capacity: self.queue.capacity() as u32,
             policy: Policy::Baton,
-            prefer: if self.may_start_early { Prefer::Latency } else { Prefer::FewestGpus },
+            prefer: self.sizing.prefer,
             network: self.network,
         }
     }

@@ -36,9 +36,7 @@ use crate::model::sizing::Sizing;
 use crate::model::variant::Choice;
 use crate::policy::Rules;
 use crate::policy::patience::Patience;
-use baton_types::{
-    DropReason, FrontendId, ModelId, Nanos, Prefer, Profile, Request, TaskId, Unserved,
-};
+use baton_types::{DropReason, FrontendId, ModelId, Nanos, Profile, Request, TaskId, Unserved};
 
 pub use config::{ModelConfig, ModelCounters};
 
@@ -46,8 +44,6 @@ pub use config::{ModelConfig, ModelCounters};
 #[derive(Clone, Debug)]
 pub struct ModelState {
     id: ModelId,
-    /// Whether batches may start before they are due, if the rules have them yield.
-    may_start_early: bool,
     /// The deadline that the batch is deferred by if one of its tasks left more time than the
     /// objective; [`Nanos::MAX`] while none that waits did.
     soft_deadline: Nanos,
@@ -89,7 +85,6 @@ impl ModelState {
         Self {
             fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
-            may_start_early: config.prefer == Prefer::Latency,
             soft_deadline: Nanos::MAX,
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),

@@ -121,9 +121,11 @@ impl RateMeter {
         if gap > self.mean_gap {
             self.open.pauses += 1;
             self.open.paused = self.open.paused + (gap - self.mean_gap);
+        }
+        if gap > self.run_gap() {
             self.open.joined += u64::from(self.waits);
             self.note_wait(now);
-        } else if gap <= self.run_gap() {
+        } else {
             self.open.run_on += 1;
             self.open.run_on_gaps = self.open.run_on_gaps + gap;
         }
@@ -140,7 +142,7 @@ impl RateMeter {
 
     fn note_wait(&mut self, now: Nanos) {
         if self.waits {
-            self.open.waited = self.open.waited + (now - self.last_arrival - self.mean_gap);
+            self.open.waited = self.open.waited + (now - self.last_arrival - self.run_gap());
         }
     }
 
@@ -248,7 +250,7 @@ impl RateMeter {
     /// than [`RateMeter::run_gap`].
     pub fn run_wait(&self) -> Nanos {
         let mean = self.sum.run_on_gaps.0 / self.sum.run_on.max(1);
-        self.run_gap().min(Nanos(mean).times(3))
+        self.run_gap().min(Nanos(mean).times(3).max(Nanos(1)))
     }
 
     /// When the last task arrived.

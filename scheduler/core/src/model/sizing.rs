@@ -13,7 +13,7 @@ use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
 use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
-use baton_types::{Nanos, Profile, Variants};
+use baton_types::{Nanos, Prefer, Profile, Variants};
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
@@ -30,6 +30,8 @@ const DISPERSION_PER_CENT: u64 = 4;
 pub(crate) struct Sizing {
     pub(crate) slo: Nanos,
     rules: Rules,
+    /// What idle slots are for.
+    pub(crate) prefer: Prefer,
     /// What [`Sizing::fetching`] plans with.
     pub(crate) network: NetworkDelay,
     pub(crate) fetching: Fetching,
@@ -42,6 +44,8 @@ pub(crate) struct Sizing {
     pub(crate) longest: Nanos,
     /// [`RateMeter::pause_of_waiting`].
     pause: Nanos,
+    /// Tasks that wait are joined by others about as often as the traffic has it.
+    is_joined: bool,
     /// [`RateMeter::run_wait`].
     run_wait: Nanos,
     /// GPU time of each task in a batch of the target size.
@@ -65,6 +69,7 @@ impl Sizing {
         let mut sizing = Self {
             slo: config.slo,
             rules: Rules::of(config.policy),
+            prefer: config.prefer,
             network: config.network,
             fetching: Fetching::new(config.network, config.slo),
             patience: Patience::new(&config.profile),
@@ -75,6 +80,7 @@ impl Sizing {
             most: u32::MAX,
             longest: Nanos::MAX,
             pause: Nanos::MAX,
+            is_joined: true,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
             slack: Nanos::ZERO,
@@ -145,6 +151,11 @@ impl Sizing {
         self.has_spare
     }
 
+    /// Whether batches may start before they are due.
+    pub(crate) fn may_start_early(&self) -> bool {
+        self.rules.yields && self.prefer == Prefer::Latency
+    }
+
     /// What the model's batches follow.
     pub(crate) fn rules(&self) -> Rules {
         Rules { deferral: self.deferral(), ..self.rules }
@@ -206,6 +217,9 @@ impl Sizing {
 
     /// See [`Candidate::excess`].
     pub(crate) fn excess(&self, batch: u32, latency: Nanos) -> u16 {
+        if !self.is_joined {
+            return Candidate::COMPLETE;
+        }
         let efficient = self.each.0.saturating_mul(batch.into());
         let dearer = (latency.0.saturating_sub(efficient)).saturating_mul(Candidate::EXCESS_ONE);
         (dearer / efficient.max(1)).min(Candidate::EXCESS_MAX.into()) as u16
@@ -314,6 +328,7 @@ impl Sizing {
             Floor::One => 1,
         };
         self.pause = self.rate.pause_of_waiting();
+        self.is_joined = self.pause == self.rate.pause();
         self.run_wait = self.rate.run_wait();
         self.dispersion = self.dispersion_of(self.rate.bad_rate());
         self.most = self.longest_batch();

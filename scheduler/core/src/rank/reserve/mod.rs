@@ -183,6 +183,9 @@ impl Reserve {
 
     /// Once it is due, the candidate starts only if more slots than this are idle.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
+        if candidate.excess == Candidate::COMPLETE {
+            return self.before_due(candidate).unwrap_or(self.slots);
+        }
         self.for_shorter(candidate).due
     }
 
@@ -202,14 +205,17 @@ impl Reserve {
             return false;
         };
         let can_wait_longer = class_of(candidate.slack) > class;
-        let gains_nothing =
-            if can_wait_longer { others_compete } else { candidate.excess <= CHEAP };
+        let is_cheap = candidate.excess <= CHEAP || candidate.excess == Candidate::COMPLETE;
+        let gains_nothing = if can_wait_longer { others_compete } else { is_cheap };
         class <= class_of(candidate.latency) && !gains_nothing
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
-    /// batches were as dear as this one.
+    /// batches were as dear as this one. None, if it becomes no larger.
     fn for_larger(&self, candidate: &Candidate) -> u32 {
+        if candidate.excess == Candidate::COMPLETE {
+            return 0;
+        }
         let slots = u64::from(self.slots);
         let dear = self.load + self.load / Candidate::EXCESS_ONE * u64::from(candidate.excess);
         let free = (slots * SLOT / 10 * DEAR_FROM).min(slots * SLOT - self.room_for(candidate));
