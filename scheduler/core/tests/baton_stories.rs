@@ -32,13 +32,16 @@ fn no_batch_waits_to_the_very_end_for_a_slot_that_may_be_taken() {
 #[test]
 fn who_found_no_slot_is_due_earlier_by_as_much_while_models_compete() {
     // Three models, two slots: all fall due at the same moments, and the last waits for ℓ(1) = 11 ms. That
-    // is a turn of 5.5 ms for each of the others.
+    // is a turn of 5.5 ms for each of the others. In each fourth round another task joins the one that waits.
     let mut world = World::new(vec![baton(1.0, 10.0, 40.0); 3], 3);
     world.kill_gpu(2);
     for round in 0..200 {
         for model in 0..3 {
-            let task = 1_000 + round * 3 + u64::from(model);
-            world.arrives(model, task, round as f64 * 50.0, 40.0);
+            let (task, at_ms) = (1_000 + round * 6 + u64::from(model), round as f64 * 50.0);
+            world.arrives(model, task, at_ms, 40.0);
+            if round % 4 == 0 {
+                world.arrives(model, task + 3, at_ms + 10.0, 40.0);
+            }
         }
     }
     world.run(200.0 * 50.0);

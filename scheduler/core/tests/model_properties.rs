@@ -298,6 +298,7 @@ impl Pair {
     fn check(&mut self) {
         if self.naive.waiting.is_empty() {
             self.naive.objective = Nanos::MAX;
+            self.naive.emptied(self.now);
         }
         let naive = self.naive.candidate(self.model.latency(), self.now);
         let consistent = |model: Option<Candidate>| match (model, naive) {

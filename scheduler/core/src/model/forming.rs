@@ -93,7 +93,7 @@ impl ModelState {
 
     /// [`Candidate::excess`] and [`Candidate::run`].
     fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
-        if self.rules().yields && self.sizing.has_spare() {
+        if self.rules().yields && self.sizing.has_spare {
             (Candidate::WITHIN_SPARE, 0)
         } else if self.sizing.may_start_early() {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))

@@ -48,14 +48,14 @@ impl Counted {
         let run_gap = if mean_gap == Nanos::MAX { 0 } else { mean_gap.0 / RUN };
         let is_pause = gap > mean_gap;
         let run_on = u64::from(!is_pause && gap.0 <= run_gap);
-        let joined = is_pause && self.waits;
+        let joined = gap.0 > run_gap && self.waits;
         (self.last, self.waits) = (now, true);
         self.add(Counts {
             arrivals: 1,
             pauses: is_pause.into(),
             paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
             joined: joined.into(),
-            waited: if joined { gap - mean_gap } else { Nanos::ZERO },
+            waited: if joined { gap - Nanos(run_gap) } else { Nanos::ZERO },
             run_on,
             run_on_gaps: gap.times(run_on),
             ..Counts::default()
@@ -69,7 +69,8 @@ impl Counted {
     }
 
     fn empty(&mut self, now: Nanos, mean_gap: Nanos) {
-        let waited = if self.waits { now - self.last - mean_gap } else { Nanos::ZERO };
+        let run_gap = if mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(mean_gap.0 / RUN) };
+        let waited = if self.waits { now - self.last - run_gap } else { Nanos::ZERO };
         self.waits = false;
         self.add(Counts { waited, ..Counts::default() });
     }
@@ -181,8 +182,10 @@ fn what_waits_is_not_expected_to_grow_by_tasks_that_come_once_it_is_answered() {
 #[test]
 fn tasks_that_hardly_wait_say_nothing_of_those_that_would() {
     let us = Nanos::from_micros;
-    for (wait, until_next) in [(0, 30_000), (900, 30_000), (9_000, 30_000)] {
-        let (pause, waiting) = pauses_of(1, us(wait), us(until_next), false);
-        assert_eq!(pause, waiting, "they waited less than 1/λ");
+    for wait in [0, 900, 1_800] {
+        let (pause, waiting) = pauses_of(1, us(wait), us(30_000 - wait), false);
+        assert_eq!(pause, waiting, "they waited for less than a run would take");
     }
+    let (pause, waiting) = pauses_of(1, us(9_000), us(21_000), false);
+    assert!(waiting > pause.times(20), "no task comes within 9 ms of another: {waiting:?}");
 }

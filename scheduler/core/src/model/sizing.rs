@@ -56,8 +56,8 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
-    /// See [`Sizing::has_spare`].
-    has_spare: bool,
+    /// It has variants, and, as of the last grant, slots to spend on accuracy.
+    pub(crate) has_spare: bool,
     /// Of the profile: what is measured since changes all batches alike.
     patience: Patience,
     pub(crate) execution: ExecutionModel,
@@ -144,11 +144,6 @@ impl Sizing {
     /// A slot that is to spare is better spent on accuracy than on patience.
     fn deferral(&self) -> Deferral {
         if self.has_spare { Deferral::None } else { self.rules.deferral }
-    }
-
-    /// It has variants, and, as of the last grant, slots to spend on accuracy.
-    pub(crate) fn has_spare(&self) -> bool {
-        self.has_spare
     }
 
     /// Whether batches may start before they are due.

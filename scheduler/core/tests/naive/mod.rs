@@ -23,6 +23,10 @@ pub(crate) struct Naive {
     /// Whether each arrival followed within 1/16 of the mean gap of its time, and that at present.
     ran_on: Vec<bool>,
     run: (u64, u64),
+    /// For how long beyond a run tasks waited, in which bucket it was counted, and whether another came meanwhile.
+    waited: Vec<(u64, Nanos, bool)>,
+    /// A task has waited since the last came.
+    waits: bool,
     /// The buckets in which tasks were given up.
     bad: Vec<u64>,
     /// Arrivals that λ counted and the span it counted over, when a bucket closed last.
@@ -31,6 +35,8 @@ pub(crate) struct Naive {
     target: u32,
     floor: u32,
     pause: Nanos,
+    /// The same for tasks that wait.
+    pause_of_waiting: Nanos,
     /// Of the last grant.
     slot_wait: Nanos,
     longest: Nanos,
@@ -58,12 +64,15 @@ impl Naive {
             paused: Vec::new(),
             ran_on: Vec::new(),
             run: (0, 5),
+            waited: Vec::new(),
+            waits: false,
             bad: Vec::new(),
             rate: None,
             bucket: 0,
             target: 0,
             floor: 0,
             pause: Nanos::MAX,
+            pause_of_waiting: Nanos::MAX,
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
             most: 0,
@@ -90,6 +99,7 @@ impl Naive {
             let count = self.arrivals.iter().filter(counted).count();
             self.rate = Some((count as u64, BUCKET.times(closed)));
             self.pause = self.pause(open - closed..open, first);
+            self.pause_of_waiting = self.pause_of_waiting(open - closed..open);
             self.run = self.run(open - closed..open, first);
             self.run_wait = self.run_wait(open - closed..open, first);
             let bad =
@@ -100,7 +110,19 @@ impl Naive {
         let gap = now - *self.arrivals.last().unwrap_or(&Nanos::ZERO);
         self.paused.push((gap > self.mean_gap()).then(|| gap - self.mean_gap()));
         self.ran_on.push(gap <= self.run_gap());
+        if self.waits && gap > self.run_gap() {
+            self.waited.push((self.bucket, gap - self.run_gap(), true));
+        }
+        self.waits = true;
         self.arrivals.push(now);
+    }
+
+    /// No task waits.
+    pub(crate) fn emptied(&mut self, now: Nanos) {
+        if let Some(&last) = self.arrivals.last().filter(|_| self.waits) {
+            self.waited.push((self.bucket, now - last - self.run_gap(), false));
+        }
+        self.waits = false;
     }
 
     /// A task was given up for want of time.
@@ -175,6 +197,17 @@ impl Naive {
         let excess: Vec<Nanos> = arrivals.filter_map(|(_, &excess)| excess).collect();
         let sum = excess.iter().fold(self.mean_gap().times(5), |sum, &excess| sum + excess);
         Nanos(sum.0 / (excess.len() as u64 + 5)).max(self.mean_gap())
+    }
+
+    /// Where tasks that waited were joined by a quarter of what pauses let expect: the mean time in which one was, and eight
+    /// pauses of waiting at least.
+    fn pause_of_waiting(&self, buckets: Range<u64>) -> Nanos {
+        let counted = self.waited.iter().filter(|(bucket, ..)| buckets.contains(bucket));
+        let joined = counted.clone().filter(|(.., joined)| *joined).count() as u64;
+        let waited = counted.fold(Nanos::ZERO, |sum, &(_, waited, _)| sum + waited);
+        let mean = Nanos((self.pause + waited).0 / (joined + 1));
+        let is_plain = waited > self.pause.times(8) && mean > self.pause.times(4);
+        if is_plain { mean } else { self.pause }
     }
 
     /// The largest b with b/λ + ℓ(b) within the self.config.slo, or (b − 1)/λ; without λ, with ℓ(b) within half of it.
@@ -298,6 +331,9 @@ impl Naive {
 
     /// By how much each task costs more than in a batch of the target size.
     fn excess(&self, latency: &Latency, batch: u32) -> u16 {
+        if self.pause_of_waiting != self.pause {
+            return Candidate::COMPLETE;
+        }
         let efficient = self.each.0 * u64::from(batch);
         let dearer = latency.of(batch).0.saturating_sub(efficient) * Candidate::EXCESS_ONE;
         (dearer / efficient.max(1)).min(u64::from(Candidate::EXCESS_MAX)) as u16
@@ -334,7 +370,7 @@ impl Naive {
             .map(|((_, gap), _)| gap.0)
             .collect();
         let mean = in_runs.iter().sum::<u64>() / (in_runs.len() as u64).max(1);
-        Nanos(mean * 3).min(self.run_gap())
+        Nanos(mean * 3).max(Nanos(1)).min(self.run_gap())
     }
 
     /// More than βλ tasks.
@@ -350,7 +386,7 @@ impl Naive {
         }
         let tasks = self.patience(batch);
         let run_end = self.run_end(latency, batch, latest);
-        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(self.slot_wait);
+        let patience = Nanos((self.pause_of_waiting.0 as f64 * tasks) as u64).max(self.slot_wait);
         (latest - patience).max(run_end)
     }
 

@@ -183,10 +183,8 @@ impl Reserve {
 
     /// Once it is due, the candidate starts only if more slots than this are idle.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
-        if candidate.excess == Candidate::COMPLETE {
-            return self.before_due(candidate).unwrap_or(self.slots);
-        }
-        self.for_shorter(candidate).due
+        let waits = candidate.excess == Candidate::COMPLETE && self.delays_the_losing(candidate);
+        if waits { self.slots } else { self.for_shorter(candidate).due }
     }
 
     /// Whether some batch may find no slot although every model spaces its own. On a single slot it may
