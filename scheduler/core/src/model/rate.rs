@@ -11,7 +11,7 @@ const BUCKET: Nanos = Nanos::from_millis(100);
 /// observations must not pass for a pattern.
 const PAUSES_ASSUMED: u64 = 5;
 const TASKS_ASSUMED: u64 = 100;
-/// [`RateMeter::pause_of_waiting`].
+/// [`RateMeter::pause_of_waiting`] differs from [`RateMeter::pause`] by this factor at least, or not at all.
 const PLAIN: u64 = 4;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
 const RUN: u64 = 16;
@@ -27,9 +27,9 @@ struct Counts {
     pauses: u64,
     /// … and by how much, in total.
     paused: Nanos,
-    /// The part of all pauses in which tasks waited …
+    /// How long tasks waited, each time from when a run would have been over …
     waited: Nanos,
-    /// … and those that an arrival ended meanwhile.
+    /// … and arrivals that met one which waited for so long.
     joined: u64,
     /// Arrivals within 1/16 of the mean gap after their predecessor.
     run_on: u64,
@@ -201,9 +201,9 @@ impl RateMeter {
         Nanos(span.0 / (pauses + PAUSES_ASSUMED)).max(self.mean_gap)
     }
 
-    /// The same for a task that waits. It is longer where tasks come because others have been answered: clients that keep a
-    /// number of tasks under way send none while theirs wait. Pauses that end once nothing waits say nothing of that. It counts
-    /// only what is plain: at most a quarter of the arrivals that pauses let expect.
+    /// The mean time to the next arrival while a task waits. Clients that keep a number of tasks under way send none while theirs
+    /// wait, so it can be much longer than [`RateMeter::pause`], in which their next tasks count. It is the same unless
+    /// eight pauses of waiting were seen, and at most a quarter of the arrivals that these let expect.
     pub fn pause_of_waiting(&self) -> Nanos {
         let (pause, Counts { waited, joined, .. }) = (self.pause(), self.sum);
         if pause == Nanos::MAX {

@@ -44,7 +44,7 @@ pub(crate) struct Sizing {
     pub(crate) longest: Nanos,
     /// [`RateMeter::pause_of_waiting`].
     pause: Nanos,
-    /// Tasks that wait are joined by others about as often as the traffic has it.
+    /// Tasks that wait are joined by others as often as the traffic has it: [`RateMeter::pause_of_waiting`].
     is_joined: bool,
     /// [`RateMeter::run_wait`].
     run_wait: Nanos,

@@ -153,6 +153,22 @@ fn a_batch_of_those_that_are_lost_starts_early_if_it_does_not_become_cheaper() {
 }
 
 #[test]
+fn what_becomes_no_larger_leaves_slots_to_shorter_objectives_and_to_the_losing_alone() {
+    let complete = |latency_ms| candidate(latency_ms, 90, Candidate::COMPLETE);
+    let reserve = loaded(8, &[(100, 7.9)]);
+    assert_eq!((reserve.before_due(&complete(60)), reserve.when_due(&complete(60))), (Some(0), 0));
+    let losing = |bad_rate| {
+        let losing = Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
+        asked(8, &[(losing, 0.01)]).0
+    };
+    let beside = |bad_rate| [3, 60].map(|ms| losing(bad_rate).when_due(&complete(ms)));
+    assert_eq!(beside(LOSING), [0, 2], "a longer one leaves what shorter objectives need");
+    assert_eq!(beside(LOSING + 1), [0, 8], "and never starts before latest while they are lost");
+    let own = Candidate { slack: Nanos(4 * MS), bad_rate: LOSING + 1, ..complete(60) };
+    assert_eq!(losing(LOSING + 1).when_due(&own), 0, "those that are lost gain nothing by waiting");
+}
+
+#[test]
 fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
     let early =
         |bad_rate, slots, latency_ms| early_beside(bad_rate, slots, &[0.01], (latency_ms, 90));
