@@ -97,11 +97,13 @@ fn every_planted_bug_says_what_it_is_and_who_should_find_it() {
     let manifests = [
         "backend",
         "bench",
+        "capi",
         "cuda",
         "frontend",
         "gateway",
         "leader",
         "membership",
+        "metrics",
         "models",
         "rdma",
         "topo",

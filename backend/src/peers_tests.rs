@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use baton_rdma::wire::WireAddr;
-use baton_rdma::{Identity, InprocNetwork};
+use baton_rdma::{Identity, InprocNetwork, TcpConfig, TcpTransport};
 
 use super::*;
 
@@ -83,6 +83,18 @@ fn the_frontend_that_is_due_first_is_tried_first() {
     assert_eq!(peers.connect_due(ms(10) + RECONNECT_AFTER, 5, &mut transport), 1);
     let tried = [1, 2].map(|at| peers.frontends[at].as_ref().unwrap().conn.is_some());
     assert_eq!(tried, [true, false]);
+}
+
+#[test]
+fn a_frontend_for_which_there_is_no_connection_is_tried_again() {
+    let mut peers = Peers::default();
+    peers.up(&up(1, 0), HERE.ip()).unwrap();
+    let identity = Identity { role: Role::Backend, member: 5 };
+    let none = TcpConfig { connections_max: 0, ..TcpConfig::default() };
+    let mut transport = TcpTransport::bind(None, identity, none).unwrap();
+    let now = Nanos::from_millis(10);
+    assert_eq!(peers.connect_due(now, 5, &mut transport), 1);
+    assert_eq!(peers.next_retry(), Some(now + RECONNECT_AFTER));
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl<T: Transport + Send> Sends for IoThread<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
     use baton_rdma::wire::Role;
     use baton_rdma::{Identity, TcpTransport};
@@ -202,23 +202,43 @@ mod tests {
     use super::*;
     use crate::config::ClientConfig;
 
-    /// A thread that makes passes for nothing takes a core.
-    #[test]
-    fn it_sleeps_until_the_first_timer_of_the_side_that_it_runs() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (config, clock) = (ClientConfig::new(listener.local_addr().unwrap()), Clock::start());
+    /// Of a client that has just connected to `scheduler`, as of `now`.
+    fn passes(scheduler: SocketAddr, now: Nanos) -> Passes<TcpTransport> {
+        let (config, clock) = (ClientConfig::new(scheduler), Clock::start());
         let identity = Identity { role: Role::Frontend, member: 0 };
         let transport = TcpTransport::bind(None, identity, config.tcp).unwrap();
         let (mut io, _joining) = ClientIo::new(config, transport, clock).unwrap();
-        let now = Nanos::from_millis(1_000);
         io.pass(now);
-        let timer = io.next_timer();
-        assert!(timer.is_some_and(|due| due > now), "the join has its bound");
         let pollable = io.pollable().unwrap().try_clone_to_owned().unwrap();
-        let [sleeps_until, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
+        let [timer, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
         let (io, waker) = (Mutex::new(Some(io)), Waker::new(|| {}));
-        let shared = Arc::new(IoThread { io, timer: sleeps_until, sent_at, waker, clock });
-        let passes = Passes { shared, pollable, listeners: Vec::new() };
+        let shared = Arc::new(IoThread { io, timer, sent_at, waker, clock });
+        Passes { shared, pollable, listeners: Vec::new() }
+    }
+
+    fn listener() -> TcpListener {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    }
+
+    /// A thread that makes passes for nothing takes a core.
+    #[test]
+    fn it_sleeps_until_the_first_timer_of_the_side_that_it_runs() {
+        let (listener, now) = (listener(), Nanos::from_millis(1_000));
+        let passes = passes(listener.local_addr().unwrap(), now);
+        let timer = passes.with(|io| io.next_timer()).unwrap();
+        assert!(timer.is_some_and(|due| due > now), "the join has its bound");
         assert_eq!(passes.next_timer(), timer);
+    }
+
+    /// Which a caller may have brought since the sleep was reckoned.
+    #[test]
+    fn it_sleeps_no_longer_than_to_a_timer_that_has_come_meanwhile() {
+        let closed = listener().local_addr().unwrap();
+        let mut passes = passes(closed, Nanos::ZERO);
+        let clock = passes.shared.clock;
+        passes.poll(clock.now());
+        passes.poll(clock.now());
+        passes.wait(Some(Nanos::from_millis(30_000)));
+        assert!(clock.now() < Nanos::from_millis(20_000), "it tries to connect again");
     }
 }

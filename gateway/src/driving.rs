@@ -126,3 +126,25 @@ fn stand_in(driving: &Weak<Driving>, ended: &Receiver<Infallible>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A timer that has run out and stays so would have the thread make passes for ever.
+    #[test]
+    fn a_timer_that_has_run_out_is_set_anew() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let hour = Duration::from_secs(3_600);
+            let mut timer = pin!(time::sleep(Duration::ZERO));
+            timer.as_mut().await;
+            let early =
+                poll_fn(|context| Poll::Ready(is_early(timer.as_mut(), hour, context))).await;
+            assert!(early);
+            let sooner = Instant::now() + hour / 2;
+            let early = poll_fn(|context| Poll::Ready(is_early(timer.as_mut(), hour / 2, context)));
+            assert!(early.await && timer.deadline() < sooner + hour / 4);
+        });
+    }
+}

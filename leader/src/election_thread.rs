@@ -188,3 +188,36 @@ impl Campaign {
         let _ = self.events.try_send(event);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another may lead as soon as the lease is given back.
+    #[test]
+    fn whoever_no_longer_leads_has_no_time_left() {
+        let spec = EtcdSpec {
+            endpoints: vec!["http://127.0.0.1:1".into()],
+            prefix: "/x".into(),
+            lease_ttl_s: 1,
+            tls: None,
+        };
+        for end in [End::Resigned, End::Lost] {
+            let lease_deadline = LeaseDeadline::until(Nanos::MAX);
+            let (events, _events) = bounded(EVENTS_MAX);
+            let campaign = Campaign {
+                election: Election::new(Nanos::from_millis(1_000)),
+                etcd: Etcd::new(&spec, None, Duration::ZERO).unwrap(),
+                clock: Clock::start(),
+                events,
+                lease_deadline: Some(lease_deadline.clone()),
+                is_standby: false,
+                problem: None,
+            };
+            let (resign, orders) = bounded(0);
+            drop(resign);
+            campaign.end(end, &orders);
+            assert!(!lease_deadline.is_valid(Nanos::ZERO), "{end:?}");
+        }
+    }
+}

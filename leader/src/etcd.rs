@@ -276,6 +276,9 @@ fn seconds(s: i64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
 
     const LEASE: LeaseId = LeaseId(2_324_035_524_877_570_055);
@@ -359,6 +362,26 @@ mod tests {
             let problem =
                 etcd(&[endpoint]).read(EtcdRequest::Look, "/v3/x", 503, reply).unwrap_err();
             assert_eq!(problem.contains("clientAuth"), explained, "{endpoint}: {problem}");
+        }
+    }
+
+    /// It may be a member of a cluster without a leader, or another program.
+    #[test]
+    fn after_an_endpoint_that_refuses_the_next_one_is_asked() {
+        for reply in ["503 Service Unavailable", "200 OK"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let refusing = format!("http://{}", listener.local_addr().unwrap());
+            let mut etcd = etcd(&[&refusing, "http://127.0.0.1:1"]);
+            etcd.agent = Agent::config_builder().http_status_as_error(false).build().into();
+            let answers = std::thread::spawn(move || {
+                let (mut peer, _) = listener.accept().unwrap();
+                let _ = peer.read(&mut [0; 4096]).unwrap();
+                write!(peer, "HTTP/1.1 {reply}\r\nContent-Length: 2\r\n\r\n{{}}").unwrap();
+            });
+            let error = etcd.ask(EtcdRequest::Look).unwrap_err().to_string();
+            assert!(error.contains(&refusing), "{error}");
+            assert_eq!(etcd.at, 1, "{error}");
+            answers.join().unwrap();
         }
     }
 

@@ -124,7 +124,7 @@ fn answer(mut peer: TcpStream, read: &impl Fn() -> Vec<Metric>) -> io::Result<()
 }
 
 /// The request up to the empty line, as far as it is allowed to go.
-fn head(peer: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn head(peer: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     for _ in 0..PIECES_MAX {
@@ -209,6 +209,17 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         drop(silent);
         assert_eq!(path(&[b'x'; REQUEST_MAX + 1]), Err("431 Request Header Fields Too Large"));
+    }
+
+    #[test]
+    fn a_head_may_come_in_two_pieces() {
+        const HEAD: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+        for cut in 1..HEAD.len() {
+            // More would be waited for: the peer keeps the connection.
+            let more = &b"one piece too many"[..];
+            let mut peer = HEAD[..cut].chain(&HEAD[cut..]).chain(more);
+            assert_eq!(head(&mut peer).unwrap(), HEAD, "cut at {cut}");
+        }
     }
 
     #[test]

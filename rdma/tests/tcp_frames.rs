@@ -71,6 +71,20 @@ fn a_hello_in_single_bytes() {
     assert_eq!(node.opened()[0].1.member, 8);
 }
 
+/// The poller has told of them once.
+#[test]
+fn a_pass_that_leaves_connections_behind_is_followed_by_another_at_once() {
+    const ACCEPTED_PER_POLL: usize = 64;
+    let mut node = node();
+    let _all: Vec<Raw> = (0..=ACCEPTED_PER_POLL).map(|_| Raw::connect(&node)).collect();
+    node.poll();
+    assert_eq!(node.transport.counters().opened, ACCEPTED_PER_POLL as u64);
+    assert_eq!(node.transport.prepare_wait(None), None, "one more waits");
+    node.poll();
+    assert!(node.transport.prepare_wait(None).is_some());
+    assert_eq!(node.transport.counters().opened, ACCEPTED_PER_POLL as u64 + 1);
+}
+
 #[test]
 fn silence_instead_of_a_hello() {
     let mut node = node();

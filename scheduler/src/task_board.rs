@@ -278,3 +278,22 @@ impl TaskBoards {
         begun.saturating_sub(ended)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_core::TaskId;
+
+    use super::*;
+
+    /// What failed is bad once, however late it was.
+    #[test]
+    fn of_a_batch_that_failed_in_part_only_the_answers_can_be_late() {
+        let board = TaskBoard::new(1);
+        let deadline = Nanos::from_millis(10);
+        let tasks = [1, 2, 3].map(|task| Request::new(TaskId(task), deadline));
+        let ended = deadline + Nanos(1);
+        board.executed(ModelId(0), &tasks, BatchShape::of(1), ended);
+        let of = TaskBoards::new(vec![board.into()]).model(ModelId(0));
+        assert_eq!((of.tasks, of.failed, of.late), (3, 2, 1));
+    }
+}

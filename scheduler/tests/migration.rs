@@ -120,6 +120,24 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
     assert_eq!(passed_on(&stage, 0), 4);
 }
 
+#[test]
+fn a_report_of_more_rows_than_there_were_teaches_what_the_batch_took() {
+    let learnt = |rows: u16| {
+        let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
+        for slot in 0..4 {
+            submit(&stage, &mut frontend, 0, slot);
+            stage.settle();
+            let (batch, ..) = action(&stage.exchange(&mut backend));
+            let ran = (stage.now, stage.now + ms(9));
+            backend.report_rows(batch, 0, (ActionStatus::Executed, rows), ran);
+            stage.advance(ms(10));
+        }
+        [1, 2, 8].map(|size| stage.scheduler.model_threads[0].model(0).latency().of(size))
+    };
+    assert_eq!(learnt(2), learnt(1));
+    assert_eq!(learnt(u16::MAX), learnt(1));
+}
+
 /// What a slow slot needs longer says nothing of the model.
 #[test]
 fn a_slow_slots_measurement_follows_as_if_it_were_a_usual_one() {

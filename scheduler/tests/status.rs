@@ -3,13 +3,15 @@
 
 mod stage;
 
-use baton_core::{DropReason, Nanos, Policy};
+use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_metrics::{Metric, Value};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
-use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk, WireFetch};
+use baton_rdma::wire::{
+    ActionDone, ActionStatus, ChangeKind, RefuseCode, Role, StatusAsk, WireFetch,
+};
 use stage::asking::{part, status};
-use stage::changes::{add, answer, remove, serve_one, stage};
+use stage::changes::{add, answer, change, remove, serve_one, stage};
 use stage::{Member, Stage, Told, cluster, ms};
 
 fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
@@ -401,5 +403,33 @@ fn a_scrape_has_members_slots_and_each_model_from_its_first_task_on() {
         stage.exchange(&mut client);
         stage.exchange(&mut backend);
         assert_eq!(shown(&scrape(&mut stage), "baton_queue_tasks", &["new"]), None);
+    }
+}
+
+/// A sum that fell would seem a huge one to the ControlThread, which counts what has come since.
+#[test]
+fn what_a_quota_refused_stays_counted_when_the_quota_changes_and_the_model_moves() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
+    let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+    let limit = |stage: &mut Stage, rps: u32| {
+        let text = format!("[[model]]\nname = \"model-0\"\nmax_rps = {rps}\n");
+        assert!(change(stage, ChangeKind::Set, &text).0);
+    };
+    limit(&mut stage, 1);
+    for slot in 0..20 {
+        let task = client.task(slot, 0);
+        client.submit(0, task, stage.now + ms(30));
+    }
+    stage.exchange(&mut client);
+    let nothing = |_: &mut Stage| {};
+    let other_limit = |stage: &mut Stage| limit(stage, 2);
+    let moves =
+        |stage: &mut Stage| assert!(stage.scheduler.control.move_model(ModelId(0), 1), "it may");
+    let steps: [&dyn Fn(&mut Stage); 3] = [&nothing, &other_limit, &moves];
+    for step in steps {
+        step(&mut stage);
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(2_100));
+        let requests = shown(&scrape(&mut stage), "baton_scheduler_model_requests", &["model-0"]);
+        assert_eq!(requests, Some(Value::Count(20)), "of which 4 were not let in");
     }
 }

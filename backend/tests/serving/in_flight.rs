@@ -105,6 +105,8 @@ fn a_batch_whose_window_closes_behind_another_is_given_back_at_once() {
     let second = world.infer(&window(Nanos(1), Nanos::from_millis(1)), &[two]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].behind(), Some(1));
+    let timer = world.worker.next_timer().expect("its window closes");
+    assert!(timer <= world.now + Nanos::from_millis(3), "{timer:?}");
     world.pass(Nanos::from_millis(3));
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(second, 0, EXPIRED)], "however long the other one takes");

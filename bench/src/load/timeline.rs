@@ -162,6 +162,20 @@ mod tests {
         timeline
     }
 
+    /// One client may have had no answer where another one has.
+    #[test]
+    fn what_several_clients_saw_is_seen_in_whatever_order() {
+        let answered = with_losses([0; 10]);
+        let unanswered = with_losses([100; 10]);
+        let [mut one, mut other] = [unanswered.clone(), answered.clone()];
+        one.merge(&answered);
+        other.merge(&unanswered);
+        assert_eq!(one, other);
+        let (_, part) = one.parts().next().unwrap();
+        assert_eq!((part.submitted, part.good, part.lost), (200, 100, 100));
+        assert!(part.quantile_ms(0.5).is_some_and(|ms| (4.9..5.1).contains(&ms)));
+    }
+
     #[test]
     fn tasks_count_in_the_part_in_which_they_were_due() {
         let mut timeline = Timeline::new(START, 20.0);

@@ -175,6 +175,22 @@ fn fail_name(reason: FailReason) -> &'static CStr {
 mod tests {
     use super::*;
 
+    /// What [`baton_outcome_explain`] makes its words of.
+    #[test]
+    fn a_record_comes_back_from_its_struct() {
+        for by in [EndedBy::Scheduler, EndedBy::Backend, EndedBy::Client] {
+            let there = EndRecord {
+                submitted: Nanos(1),
+                deadline: Nanos(2),
+                ended: Nanos(3),
+                by,
+                resubmitted: 4,
+                retry_after: Nanos(5),
+            };
+            assert_eq!(record(&unanswered(DROPPED, 1, &there)), there);
+        }
+    }
+
     #[test]
     fn every_reason_has_its_own_name() {
         for &why in DropReason::ALL {

@@ -132,6 +132,20 @@ mod tests {
         assert!(!backends.authorised(ConnId(1)));
     }
 
+    /// The client may be admitted and lose that scheduler too before it is open again.
+    #[test]
+    fn all_of_the_lives_before_are_parted_from() {
+        let mut backends = Backends::default();
+        for (conn, token) in [(1, 7), (2, 8)] {
+            backends.set_token(token);
+            assert!(backends.admit(ConnId(conn), &peer(Role::Backend, token)));
+            backends.await_token();
+        }
+        assert_eq!(backends.conns().collect::<Vec<_>>(), [ConnId(1), ConnId(2)]);
+        assert!([1, 2].iter().all(|&conn| backends.authorised(ConnId(conn))));
+        assert_eq!(backends.part(), [ConnId(1), ConnId(2)]);
+    }
+
     #[test]
     fn strangers_are_turned_away() {
         let mut backends = Backends::default();

@@ -207,3 +207,29 @@ fn quantile_ms(latency_us: &Histogram<u32>, part: f64) -> Option<f64> {
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_core::{Request, TaskId};
+
+    use super::*;
+
+    /// What came too late is of no use, however accurate it is.
+    #[test]
+    fn accuracy_is_that_of_the_answers_in_time() {
+        let variant = |name: &str, accuracy: f64, alpha_ms: f64| {
+            format!(
+                "[[model.variant]]\nname = '{name}'\naccuracy = {accuracy}\nalpha_ms = {alpha_ms}\nbeta_ms = 1\n"
+            )
+        };
+        let head = "gpus = 1\nduration_s = 1\n[[model]]\nname = 'm'\nslo_ms = 36\n";
+        let text = [head, &variant("a", 70.0, 1.0), &variant("b", 80.0, 2.0)].concat();
+        let scenario = Scenario::parse(&text).unwrap();
+        let slo = Nanos::from_millis(36);
+        let mut tally = Tally::new(&[slo], Nanos::ZERO, Nanos::MAX).with_variants([2].into_iter());
+        for (variant, at) in [(0, slo), (1, slo + Nanos(1))] {
+            tally.completed((0, variant), Request::new(TaskId(0), slo), at);
+        }
+        assert_eq!(mean_accuracy(&scenario, &tally), Some(70.0));
+    }
+}

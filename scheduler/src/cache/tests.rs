@@ -219,3 +219,24 @@ fn a_model_that_is_removed_leaves_its_pages() {
     assert_eq!((bed.resident(), bed.cache.levels().pages_free(SLOT.id)), (vec![1], Some(2)));
     assert!(!bed.cache.is_bound(ModelId(0)) && bed.cache.is_bound(ModelId(1)));
 }
+
+/// They came after the last count.
+#[test]
+fn tasks_of_a_removed_model_are_not_those_of_the_next_with_its_number() {
+    let mut bed = Bed::with_slot(&[]);
+    bed.settle(Nanos::ZERO, 0);
+    bed.links[0].arrived(ModelId(1), true);
+    assert!(bed.cache.forget(ModelId(1)));
+    let (load, alone) = (Nanos::from_millis(5), Nanos::from_millis(5));
+    let weights = Weights { pages: 2, load, is_guess: false, alone };
+    bed.cache.serve(ModelId(1), SubclusterId(0), weights, &mut bed.rank);
+    bed.settle(COUNT_EVERY, 0);
+    assert_eq!(load_in(&bed.orders(0)), None);
+}
+
+#[test]
+fn a_slot_that_has_left_holds_nothing() {
+    let mut bed = Bed::with_slot(&[0, 1]);
+    bed.cache.leave(Nanos::ZERO, SLOT);
+    assert_eq!((bed.resident(), bed.cache.levels().pages_free(SLOT.id)), (vec![], Some(4)));
+}

@@ -8,7 +8,7 @@ use std::mem;
 
 use baton_core::{
     BatchShape, DropReason, FrontendId, Grant, ModelConfig, ModelCounters, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Quota, Request, Slowdown,
+    ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Request, Slowdown,
     SubclusterId, TaskId, Unserved,
 };
 use baton_rdma::Transport;
@@ -72,7 +72,7 @@ impl<T: Transport> ModelThread<T> {
             mem::replace(&mut self.models[at as usize], vacant);
         self.timers.remove(at);
         self.vacant.push(at);
-        self.load.write(model, load(now, &state, quota.as_deref()));
+        self.load.write(model, load(now, &state));
         let last = self.out.link.last_candidate(model);
         let cold = self.out.cold.of(model);
         let moving = ModelInTransit { state, subcluster, quota, cold, last };
@@ -223,8 +223,8 @@ impl<T: Transport> ModelThread<T> {
     }
 
     pub(super) fn report_load(&mut self, now: Nanos) {
-        for Model { state, quota, .. } in self.here() {
-            self.load.write(state.id(), load(now, state, quota.as_deref()));
+        for Model { state, .. } in self.here() {
+            self.load.write(state.id(), load(now, state));
         }
     }
 
@@ -315,27 +315,10 @@ impl Model {
 }
 
 /// What a model is asked for: also by requests that its quota did not let in.
-fn load(now: Nanos, state: &ModelState, quota: Option<&Quota>) -> ModelLoad {
+fn load(now: Nanos, state: &ModelState) -> ModelLoad {
     let counters = state.counters();
-    let requests = counters.received + quota.map_or(0, Quota::refused);
+    let requests = counters.received + counters.refused;
     let waiting = state.waiting() as u64;
     let ModelCounters { given_up: lost, ended, .. } = counters;
     ModelLoad { requests, lost, ended, waiting, slots: state.load(now) }
-}
-
-#[cfg(test)]
-mod tests {
-    use baton_core::{QuotaLimits, RateLimit};
-
-    use super::*;
-
-    #[test]
-    fn a_model_is_asked_for_by_what_its_quota_refuses_too() {
-        let state = Model::vacant(ModelId(0)).state;
-        let limits = QuotaLimits { model: Some(RateLimit::per_second(1.0)), frontend: None };
-        let mut quota = Quota::new(limits, 1).expect("it is limited");
-        let refused = (0..20).filter(|_| quota.admit(Nanos(1), FrontendId(0)).is_err()).count();
-        assert_eq!(load(Nanos(1), &state, Some(&quota)).requests, refused as u64);
-        assert!(refused > 0);
-    }
 }

@@ -57,6 +57,7 @@ impl<T: Transport> ModelThread<T> {
         if let Some(quota) = &mut model.quota
             && let Err(wait) = quota.admit(now, request.task.frontend())
         {
+            model.state.count_refused();
             return self.out.refuse(request.task, DropReason::Quota, wait);
         }
         if self.recording.is_some() {

@@ -325,12 +325,22 @@ impl<T: Transport> Member<T> {
 
     /// Reports a batch on the first ModelThread's connection.
     pub fn report(&mut self, batch: u64, gpu: u32, status: ActionStatus, ran: (Nanos, Nanos)) {
+        self.report_rows(batch, gpu, (status, 1), ran);
+    }
+
+    pub fn report_rows(
+        &mut self,
+        batch: u64,
+        gpu: u32,
+        (status, rows): (ActionStatus, u16),
+        ran: (Nanos, Nanos),
+    ) {
         let done = ActionDone {
             action: batch.into(),
             started_ns: ran.0.0.into(),
             finished_ns: ran.1.0.into(),
             gpu: gpu.into(),
-            rows: 1.into(),
+            rows: rows.into(),
             status: status as u8,
             variant: 0,
             fetch: WireFetch::NOT_MEASURED,

@@ -148,3 +148,40 @@ pub fn prepare_thread(placement: &Placement) {
 
 /// Linux rounds timeouts by 50 µs by default; 1 ns requests the best precision it has.
 const TIMER_SLACK: Option<core::num::NonZeroU64> = core::num::NonZeroU64::new(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It hears of its stop while it looks once more before it sleeps.
+    struct Stopped(Arc<AtomicBool>, u32);
+
+    impl Agent for Stopped {
+        fn poll(&mut self, _: Nanos) -> usize {
+            self.1 += 1;
+            self.0.store(self.1 > 1, Ordering::Relaxed);
+            0
+        }
+
+        fn next_timer(&self) -> Option<Nanos> {
+            None
+        }
+
+        fn wait(&mut self, _: Option<Nanos>) {
+            panic!("no one will wake it");
+        }
+
+        fn waker(&self) -> Waker {
+            Waker::new(|| {})
+        }
+    }
+
+    #[test]
+    fn a_stop_that_comes_before_the_sleep_is_not_slept_through() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let placement = Placement { name: "stopped".into(), core: None, idle: Idle::Park };
+        let mut agent = Stopped(Arc::clone(&stop), 0);
+        run(&mut agent, Clock::start(), &placement, &stop);
+        assert_eq!(agent.1, 2);
+    }
+}

@@ -161,7 +161,6 @@ impl Link {
     /// The `count` SENDs staged last were not taken, and will not complete.
     pub(super) fn forget(&mut self, count: usize) {
         self.next -= count as u64;
-        self.awaited.pop_back();
     }
 
     /// A completion: of the SEND with this number, and so of all before it.

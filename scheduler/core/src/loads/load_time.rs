@@ -291,6 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn what_replaces_a_guess_is_measured_as_on_a_usual_link() {
+        let mut bed = one_link_in_four(3);
+        let mut guessed = LoadTime::new(MS.times(8), true);
+        bed.0.observe(GpuId(3), &mut guessed, MS.times(60));
+        let predicted = bed.0.predicted(&guessed);
+        assert!(predicted.0.abs_diff(MS.times(20).0) < MS.times(3).0, "{predicted:?}");
+    }
+
+    #[test]
     fn another_slot_with_the_number_of_a_slow_one_is_a_usual_one() {
         let mut bed = one_link_in_four(3);
         bed.0.join(GpuId(3));

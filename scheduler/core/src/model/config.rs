@@ -27,6 +27,8 @@ pub struct ModelConfig {
 pub struct ModelCounters {
     /// Requests received.
     pub received: u64,
+    /// Tasks that a quota did not let in; no other number has them.
+    pub refused: u64,
     /// Tasks that came back from a backend that could not run them.
     pub requeued: u64,
     /// Tasks in dispatched batches.

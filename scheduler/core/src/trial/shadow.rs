@@ -281,6 +281,21 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
+    /// One whose only batch takes so long.
+    fn replica(latency_ms: u64, slo_ms: u64) -> Replica {
+        let config = ModelConfig {
+            id: ModelId(0),
+            profile: Profile::from_table(&[MS.times(latency_ms)]).unwrap(),
+            slo: MS.times(slo_ms),
+            queue_capacity: 64,
+            policy: Policy::Baton,
+            prefer: Prefer::Latency,
+            network: NetworkDelay::default(),
+        };
+        let patience = Patience::new(&config.profile);
+        Replica { config, patience, margin: Nanos::ZERO }
+    }
+
     /// What a candidate of the only model would say of its losses, at the end of the last replay.
     fn bad_rate(shadow: &mut Shadow) -> u32 {
         let now = shadow.begins;
@@ -299,17 +314,7 @@ mod tests {
     /// A task every 10 ms, in batches of 5 ms: in time, but for the overload, which is over after 80 ms.
     #[test]
     fn losses_of_the_overload_are_forgotten_once_its_tasks_have_ended() {
-        let config = ModelConfig {
-            id: ModelId(0),
-            profile: Profile::from_table(&[MS.times(5)]).unwrap(),
-            slo: MS.times(20),
-            queue_capacity: 64,
-            policy: Policy::Baton,
-            prefer: Prefer::Latency,
-            network: NetworkDelay::default(),
-        };
-        let patience = Patience::new(&config.profile);
-        let models = vec![Replica { config, patience, margin: Nanos::ZERO }];
+        let models = vec![replica(5, 20)];
         let task = |at| Task { at: MS.times(10 * at), model: 0, budget: MS.times(20) };
         let part = |models, tasks: u64| Trial {
             models,
@@ -329,5 +334,23 @@ mod tests {
         shadow.replay(&rest);
         assert_eq!(shadow.lost[0].lost, lost[0].lost, "only the overload lost tasks");
         assert_eq!(bad_rate(&mut shadow), 0);
+    }
+
+    /// They wait when the count begins, and end in it.
+    #[test]
+    fn tasks_that_came_before_the_count_are_not_lost_in_it() {
+        let task = |at| Task { at: MS.times(at), model: 0, budget: MS.times(100) };
+        let (tasks, span) = ((0..40).map(task).collect(), MS.times(40));
+        let trial = Trial { models: vec![replica(10, 100)], slots: 1, tasks, span };
+        let lost = |counts_anew: bool| {
+            let mut shadow = Shadow::new(&trial, Alternative::Own.rules());
+            shadow.replay(&trial);
+            if counts_anew {
+                shadow.count_anew();
+            }
+            shadow.end()[0].lost
+        };
+        assert!(lost(false) > 20);
+        assert_eq!(lost(true), 0);
     }
 }
