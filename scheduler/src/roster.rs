@@ -236,6 +236,8 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros;
+
     use super::*;
 
     fn addr() -> SocketAddr {
@@ -264,6 +266,23 @@ mod tests {
         assert_eq!((reused.id.0, reused.life), (0, 1));
         assert_eq!(roster.owner(reused), Some(third));
         assert_eq!(roster.owner(Gpu { life: 0, ..reused }), None);
+    }
+
+    /// A backend that comes later would hear of a slab of a model that it cannot know.
+    #[test]
+    fn nothing_is_left_of_a_removed_model() {
+        let mut roster = Roster::default();
+        let slab = |model: u32| SlabDesc { model: model.into(), ..SlabDesc::new_zeroed() };
+        let frontend = roster.add_frontend(ConnId(1), addr(), vec![slab(5), slab(6)]).unwrap();
+        let id = backend(&mut roster, 1).unwrap();
+        let record = roster.backend(id).unwrap();
+        record.loaded = vec![6, 5];
+        record.profiles = vec![(5, Profiles::default()), (6, Profiles::default())];
+        roster.forget_model(5);
+        let slabs = roster.frontend(frontend).unwrap().slabs.iter().map(|slab| slab.model.get());
+        assert_eq!(slabs.collect::<Vec<_>>(), [6]);
+        let record = roster.backend(id).unwrap();
+        assert_eq!((record.loaded.as_slice(), record.profiles.len()), (&[6][..], 1));
     }
 
     #[test]

@@ -157,23 +157,33 @@ fn a_server_that_is_not_there_is_named() {
     fs::remove_dir_all(path).expect("it is ours");
 }
 
+/// A file of ten bytes, and when it came.
+fn pulled_at(folder: &Path, name: &str, seconds: u64) -> PathBuf {
+    let file = folder.join(name);
+    fs::write(&file, [0; 10]).expect("it is ours");
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let opened = File::options().append(true).open(&file);
+    opened.and_then(|f| f.set_modified(written)).expect("ours");
+    file
+}
+
+#[test]
+fn no_more_goes_than_must_and_what_was_pulled_last_stays() {
+    let path = path("pull-order");
+    let folder = open(&path, 40);
+    let files = [("b.onnx", 30), ("c.onnx", 10), ("a.onnx", 20)];
+    let files = files.map(|(name, seconds)| pulled_at(&path, name, seconds));
+    folder.make_room(20, &BTreeSet::new()).expect("of 30 bytes");
+    assert_eq!(files.map(|file| file.exists()), [true, false, true]);
+    fs::remove_dir_all(path).expect("it is ours");
+}
+
 #[test]
 fn what_was_pulled_longest_ago_goes_for_a_new_one_and_what_is_in_use_stays() {
     let path = path("pull-room");
     let folder = open(&path, 30);
-    let old = |name: &str, seconds| {
-        let file = path.join(name);
-        fs::write(&file, [0; 10]).expect("it is ours");
-        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        File::options()
-            .append(true)
-            .open(&file)
-            .and_then(|f| f.set_modified(written))
-            .expect("ours");
-        file
-    };
     let [oldest, older, recent] =
-        [("a.onnx", 10), ("b.onnx", 20), ("c.onnx", 30)].map(|(n, s)| old(n, s));
+        [("a.onnx", 10), ("b.onnx", 20), ("c.onnx", 30)].map(|(n, s)| pulled_at(&path, n, s));
     let server = Server::new(vec![whole, whole]);
     let sha256 = Sha256::of(CONTENT);
     let in_use = BTreeSet::from([oldest.clone(), older.clone()]);

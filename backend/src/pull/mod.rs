@@ -310,6 +310,9 @@ fn pulled(model: &ModelSpec, folder: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
 
     fn away() -> Outcome {
@@ -328,6 +331,44 @@ mod tests {
         let pull = || answers.next().expect("it has ended");
         let ended = pull_patiently([Duration::ZERO; 2], &GiveUp::default(), pull);
         assert_eq!(ended, Ok(brought));
+    }
+
+    /// It was pulled before the last end of this backend.
+    #[test]
+    fn a_start_makes_no_room_of_files_that_its_other_models_have() {
+        let path = std::env::temp_dir().join(format!("baton-{}-pull-start", std::process::id()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let model = |name: &str, content: &str| {
+            let (sha256, bytes) = (Sha256::of(content.as_bytes()), content.len());
+            let text = format!(
+                "[[model]]\nname = \"{name}\"\nfile = \"{url}/{name}.onnx\"\nsha256 = \"{sha256}\"\n\
+                 file_bytes = {bytes}\ntensors = [\"in f32[batch, 2] x\", \"out f32[batch, 2] y\"]\n\
+                 slo_ms = 25\nbatch_max = 8\n"
+            );
+            read_model(&text, Path::new(""), None).unwrap().spec
+        };
+        let mut models = [model("new", "twenty bytes it takes"), model("kept", "here")];
+        std::fs::create_dir_all(&path).unwrap();
+        let kept = pulled(&models[1], &path).remove(0);
+        std::fs::write(&kept, "here").unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
+                let read = stream.read(&mut request).unwrap();
+                let answer = match request[..read].starts_with(b"GET /new.onnx ") {
+                    true => "200 OK\r\ncontent-length: 21\r\n\r\ntwenty bytes it takes",
+                    false => "404 Not Found\r\ncontent-length: 0\r\n\r\n",
+                };
+                let _ = stream.write_all(format!("HTTP/1.1 {answer}").as_bytes());
+            }
+        });
+        let bytes = 24;
+        let spec =
+            ModelFolderSpec { path: Some(path.clone()), bytes, ..ModelFolderSpec::default() };
+        let problem = ModelPulls::new(spec, "b").pull_at_start(&mut models).unwrap_err();
+        assert!(problem.contains("`new`: the file takes") && kept.exists(), "{problem}");
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

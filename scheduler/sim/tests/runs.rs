@@ -228,13 +228,14 @@ fn long_batches_leave_slots_to_objectives_shorter_than_they_are() {
     assert!(worst("eager") > 0.05, "{}", worst("eager"));
 }
 
-/// The short one loses tasks at this load because the others are deferred for its sake. A trial finds that out.
+/// The short one loses tasks at this load because the others are deferred for its sake. A trial finds that out, sooner or
+/// later by what happened to come.
 #[test]
 fn a_trial_finds_that_early_batches_cost_the_losing_model_less() {
     let text = include_str!("../../../scenarios/short-beside-long.toml");
     let scenario = Scenario::parse(text).unwrap();
-    let worst = at(&scenario, "baton", 625.0, 1).worst_model_bad_rate;
-    assert!(worst <= 0.01, "{worst}");
+    let worst = [1, 2, 3].map(|seed| at(&scenario, "baton", 625.0, seed).worst_model_bad_rate);
+    assert!(worst.iter().sum::<f64>() <= 0.03, "{worst:?}");
 }
 
 #[test]

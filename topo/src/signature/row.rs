@@ -253,6 +253,9 @@ mod tests {
             let len = row.pack(&refs(&given), &mut bytes).unwrap();
             assert_eq!(len, expected, "{count} tokens");
             assert_eq!(row.unpack(&bytes[..len]).unwrap(), refs(&given));
+            let mut fresh = vec![0; 52];
+            row.pack(&refs(&given), &mut fresh).unwrap();
+            assert_eq!(bytes[..len], fresh[..len], "nothing is left of what was there");
         }
         let longest = row.zeros();
         assert_eq!(row.unpack(&longest).unwrap()[0].shape, [4]);

@@ -53,7 +53,7 @@ impl RankState {
         let Model { demand, work: own, granted, .. } = &mut self.models[model.0 as usize];
         let reserve = &mut self.reserves[subcluster.0 as usize];
         self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
-        reserve.planned(demand, work);
+        reserve.planned(demand, *granted, work);
         own.planned(reserve, demand, *granted, (work, latency));
     }
 

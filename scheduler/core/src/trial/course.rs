@@ -105,7 +105,6 @@ impl Trials {
         self.not_before = now + self.pause;
         if let Some(rules) = changed {
             self.rules = rules;
-            self.calm = 0;
             // What was lost before says nothing of these rules: the next look begins a span.
             self.began = Nanos::ZERO;
         }

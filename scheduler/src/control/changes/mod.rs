@@ -28,8 +28,8 @@ pub(super) struct Changes {
     under_way: BTreeMap<ModelId, Change>,
     /// Tables of models that are being read.
     reads: usize,
-    /// Commands to the ModelThread of a model that is on its way to another one.
-    held: Vec<(ModelId, ModelCommand)>,
+    /// Commands to the ModelThread of the model that is on its way to another one.
+    held: Vec<ModelCommand>,
 }
 
 /// A change under way.
@@ -164,19 +164,15 @@ impl<T: Transport> ControlThread<T> {
     /// Tells the ModelThread on which the model lives, once it has arrived there.
     fn tell_home(&mut self, model: ModelId, command: ModelCommand) {
         if self.balance.is_moving(model) {
-            return self.changes.held.push((model, command));
+            return self.changes.held.push(command);
         }
         self.parts.model_threads[self.balance.home(model)].send(command);
     }
 
     /// The model has arrived where it lives from now on.
     pub(super) fn send_held(&mut self, model: ModelId) {
-        let held = std::mem::take(&mut self.changes.held);
-        let (of_it, others) = held.into_iter().partition(|(of, _)| *of == model);
-        self.changes.held = others;
-        let home = self.balance.home(model);
-        let of_it: Vec<(ModelId, ModelCommand)> = of_it;
-        of_it.into_iter().for_each(|(_, command)| self.parts.model_threads[home].send(command));
+        let home = &self.parts.model_threads[self.balance.home(model)];
+        self.changes.held.drain(..).for_each(|command| home.send(command));
     }
 
     /// Tells every client: those too that have been sent the catalogue and have not joined yet.

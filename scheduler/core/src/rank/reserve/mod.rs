@@ -44,6 +44,8 @@ const KEPT_PER_CENT: u64 = 16;
 const TURNS: u64 = 8;
 /// Batches whose tasks cost so little more than in one of the target size do not become cheaper by waiting.
 const CHEAP: u16 = (Candidate::EXCESS_ONE / WORTH_WAITING) as u16;
+/// One task, among those that are counted: a few are not rounded away as they fade.
+const TASK: u64 = 1 << 16;
 /// A class with less of the load than this part does not count as the shortest.
 const REMARKABLE: u64 = 64;
 
@@ -67,13 +69,15 @@ impl Demand {
     }
 }
 
-/// GPU time planned, as if in efficient batches, faded.
+/// GPU time planned, as if in efficient batches, and tasks, faded.
 #[derive(Clone, Copy, Default, Debug)]
 struct Work {
     time: u64,
     /// Times the dispersion of the models' demand.
     spread: u64,
-    /// Times their bad rate.
+    /// In 1/[`TASK`].
+    tasks: u64,
+    /// Tasks times their models' bad rates.
     lost: u64,
 }
 
@@ -138,9 +142,9 @@ impl Reserve {
 
     /// A batch was planned, as of the last [`Reserve::refresh`]: `work` is what its tasks take in an
     /// efficient one.
-    pub(crate) fn planned(&mut self, demand: &Demand, work: Nanos) {
+    pub(crate) fn planned(&mut self, demand: &Demand, batch: u32, work: Nanos) {
         let class = class_of(demand.slack);
-        self.work[class].add(demand, work.0);
+        self.work[class].add(demand, batch, work.0);
         self.total += work.0;
         let is_losing = self.work[class].bad_rate() > LOSING;
         if is_losing && self.losing.is_none_or(|losing| class < losing.class) {
@@ -294,27 +298,31 @@ impl Reserve {
 }
 
 impl Work {
-    fn add(&mut self, demand: &Demand, time: u64) {
+    fn add(&mut self, demand: &Demand, batch: u32, time: u64) {
+        let tasks = u64::from(batch) * TASK;
         self.time += time;
         self.spread += time.saturating_mul(demand.dispersion.into());
-        self.lost += time.saturating_mul(demand.bad_rate.into());
+        self.tasks += tasks;
+        self.lost += tasks.saturating_mul(demand.bad_rate.into());
     }
 
-    /// Mean of the models' bad rates by their work, in 1/65536.
+    /// Mean of the models' bad rates by their tasks, in 1/65536: by their work, a model whose executions are short could
+    /// lose any part of its tasks beside one whose executions are long.
     fn bad_rate(&self) -> u32 {
-        (self.lost / self.time.max(1)) as u32
+        (self.lost / self.tasks.max(1)) as u32
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
             time: self.time + other.time,
             spread: self.spread + other.spread,
+            tasks: self.tasks + other.tasks,
             lost: self.lost + other.lost,
         }
     }
 
     fn fade(&mut self, ticks: u64) {
-        for sum in [&mut self.time, &mut self.spread, &mut self.lost] {
+        for sum in [&mut self.time, &mut self.spread, &mut self.tasks, &mut self.lost] {
             *sum = faded(*sum, ticks);
         }
     }

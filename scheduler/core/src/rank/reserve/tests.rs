@@ -26,7 +26,7 @@ fn asked_in(slots: u32, loads: &[(Demand, f64)], batch: u32) -> (Reserve, Vec<Ow
         reserve.refresh(now, slots);
         for ((demand, busy), own) in loads.iter().zip(&mut own) {
             let work = Nanos((busy * MS as f64) as u64);
-            reserve.planned(demand, work);
+            reserve.planned(demand, batch, work);
             own.planned(&mut reserve, demand, batch, (work, work));
         }
     }
@@ -127,6 +127,18 @@ fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
     assert_eq!([164, 295, 305, 900].map(|own| kept(300, own)), [5, 5, 0, 0]);
 }
 
+#[test]
+fn a_task_that_is_lost_counts_however_short_its_execution_is() {
+    let demand = |bad_rate| Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
+    let kept = |short, long| {
+        // As many tasks each.
+        let (reserve, _) = asked(40, &[(demand(short), 0.01), (demand(long), 0.99)]);
+        reserve.when_due(&candidate(60, 900, 0))
+    };
+    assert_eq!(kept(0, 0), 2);
+    assert_eq!([kept(1_310, 0), kept(0, 1_310)], [13, 13], "two per cent of half of the tasks");
+}
+
 /// Whether a batch of this length and slack, in ms, may start early where tasks that can wait for 4 ms are lost at this rate, and
 /// models that can wait for 90 ms keep these parts of a slot busy.
 fn early_beside(
@@ -198,7 +210,7 @@ fn that_a_task_is_being_lost_is_known_as_soon_as_its_model_has_a_batch() {
     let early = |reserve: &Reserve| reserve.before_due(&candidate(60, 90, 0)).is_some();
     for (slack_ms, expected) in [(70, true), (50, false), (9, false)] {
         let bad_rate = LOSING + 1;
-        reserve.planned(&Demand { slack: Nanos(slack_ms * MS), bad_rate, ..POISSON }, Nanos(9));
+        reserve.planned(&Demand { slack: Nanos(slack_ms * MS), bad_rate, ..POISSON }, 1, Nanos(9));
         assert_eq!(early(&reserve), expected, "after one that can wait for {slack_ms} ms");
     }
 }
