@@ -250,7 +250,7 @@ impl RateMeter {
     /// than [`RateMeter::run_gap`].
     pub fn run_wait(&self) -> Nanos {
         let mean = self.sum.run_on_gaps.0 / self.sum.run_on.max(1);
-        self.run_gap().min(Nanos(mean).times(3).max(Nanos(1)))
+        self.run_gap().min(Nanos(mean).times(3))
     }
 
     /// When the last task arrived.

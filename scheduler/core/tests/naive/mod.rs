@@ -370,7 +370,7 @@ impl Naive {
             .map(|((_, gap), _)| gap.0)
             .collect();
         let mean = in_runs.iter().sum::<u64>() / (in_runs.len() as u64).max(1);
-        Nanos(mean * 3).max(Nanos(1)).min(self.run_gap())
+        Nanos(mean * 3).min(self.run_gap())
     }
 
     /// More than βλ tasks.
