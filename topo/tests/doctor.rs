@@ -373,13 +373,13 @@ fn the_largest_process_of_a_cluster_decides() {
         let checked = baton_topo::check_text(std::path::Path::new("c.toml"), &text);
         Need::of(&checked.cluster.unwrap())
     };
-    // Two GPUs, each with a batch of 2 · 3000 bytes; less in a frontend with one slot per model.
+    // Two GPUs, each with four batches of 2 · 3000 bytes; less in a frontend with one slot per model.
     let backend = need("1");
-    assert_eq!((backend.locked_bytes, backend.locked_by.as_str()), (12_000, "backend two"));
+    assert_eq!((backend.locked_bytes, backend.locked_by.as_str()), (48_000, "backend two"));
     assert_eq!((backend.credit_bytes, backend.fabric.transport), (70_000, TransportChoice::Rdma));
-    let frontend = need("10");
+    let frontend = need("20");
     let by = frontend.locked_by.as_str();
-    assert_eq!((frontend.locked_bytes, by), (40_000, "a frontend of all models"));
+    assert_eq!((frontend.locked_bytes, by), (80_000, "a frontend of all models"));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! What a host must provide, as far as a cluster file determines it. Pure.
 
-use crate::cluster_file::CREDIT_BYTES;
-use crate::cluster_file::FabricSpec;
-use crate::cluster_file::{Cluster, ModelSpec};
+use crate::cluster_file::{BATCH_SLOTS, CREDIT_BYTES, Cluster, FabricSpec, ModelSpec};
 
 /// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
 const ONE_SLAB_BYTES: u64 = 256 * 150_528;
@@ -69,7 +67,8 @@ fn largest(cluster: &Cluster) -> (u64, String) {
     let backends = cluster.backends.iter().map(|backend| {
         let served = cluster.models.iter().filter(|model| model.subcluster == backend.subcluster);
         let batch = served.map(batch_bytes).max().unwrap_or(0);
-        (u64::from(backend.gpus) * batch, format!("backend {}", backend.name))
+        let slots = u64::from(backend.gpus) * BATCH_SLOTS as u64;
+        (slots * batch, format!("backend {}", backend.name))
     });
     backends.chain([frontend]).max_by_key(|(bytes, _)| *bytes).unwrap_or_default()
 }
