@@ -33,6 +33,14 @@ fn load(slo_ms: u64, every_ms: u64) -> f64 {
 }
 
 #[test]
+fn however_dear_a_batch_is_it_does_not_pass_for_one_that_stays_as_it_is() {
+    let excess = sizing(40).excess(1, Nanos(u64::MAX / 1_000));
+    assert!(excess > 2_000, "{excess}");
+    let others = [Candidate::COMPLETE, Candidate::WITHIN_SPARE, Candidate::NOT_EARLY];
+    assert!(others.iter().all(|&other| excess < other), "{excess}");
+}
+
+#[test]
 fn load_is_that_of_the_batches_that_heads_can_wait_for() {
     let is = |got: f64, each_ms: f64, every_ms: f64| {
         let expected = each_ms / every_ms;
