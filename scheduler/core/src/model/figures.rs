@@ -90,9 +90,4 @@ impl ModelState {
     pub fn counters(&self) -> ModelCounters {
         self.counters
     }
-
-    /// A quota did not let one of its tasks in.
-    pub fn count_refused(&mut self) {
-        self.counters.refused += 1;
-    }
 }

@@ -116,6 +116,11 @@ impl ModelState {
         self.reform(now, out);
     }
 
+    /// A quota did not let one of its tasks in.
+    pub fn count_refused(&mut self) {
+        self.counters.refused += 1;
+    }
+
     /// The first half of [`ModelState::on_request`]: the task waits or has ended, and the candidate
     /// is not current any more. If this is true, [`ModelState::catch_up`] must be called at the same
     /// `now`; once is enough for several tasks that arrive at a time.

@@ -206,9 +206,6 @@ impl RateMeter {
     /// eight pauses of waiting were seen, and at most a quarter of the arrivals that these let expect.
     pub fn pause_of_waiting(&self) -> Nanos {
         let (pause, Counts { waited, joined, .. }) = (self.pause(), self.sum);
-        if pause == Nanos::MAX {
-            return pause;
-        }
         let waiting = Nanos((pause + waited).0 / (joined + 1));
         let is_plain = waited > pause.times(2 * PLAIN) && waiting > pause.times(PLAIN);
         if is_plain { waiting } else { pause }

@@ -33,6 +33,10 @@ proptest! {
     }
 }
 
+fn run_gap(mean_gap: Nanos) -> Nanos {
+    if mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(mean_gap.0 / RUN) }
+}
+
 /// What the meter counts, by looking at everything there was.
 struct Counted {
     /// Each bucket since the first arrival, the open one last.
@@ -45,17 +49,17 @@ struct Counted {
 impl Counted {
     fn arrival(&mut self, now: Nanos, mean_gap: Nanos) {
         let gap = now - self.last;
-        let run_gap = if mean_gap == Nanos::MAX { 0 } else { mean_gap.0 / RUN };
+        let run_gap = run_gap(mean_gap);
         let is_pause = gap > mean_gap;
-        let run_on = u64::from(!is_pause && gap.0 <= run_gap);
-        let joined = gap.0 > run_gap && self.waits;
+        let run_on = u64::from(!is_pause && gap <= run_gap);
+        let joined = gap > run_gap && self.waits;
         (self.last, self.waits) = (now, true);
         self.add(Counts {
             arrivals: 1,
             pauses: is_pause.into(),
             paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
             joined: joined.into(),
-            waited: if joined { gap - Nanos(run_gap) } else { Nanos::ZERO },
+            waited: if joined { gap - run_gap } else { Nanos::ZERO },
             run_on,
             run_on_gaps: gap.times(run_on),
             ..Counts::default()
@@ -69,8 +73,7 @@ impl Counted {
     }
 
     fn empty(&mut self, now: Nanos, mean_gap: Nanos) {
-        let run_gap = if mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(mean_gap.0 / RUN) };
-        let waited = if self.waits { now - self.last - run_gap } else { Nanos::ZERO };
+        let waited = if self.waits { now - self.last - run_gap(mean_gap) } else { Nanos::ZERO };
         self.waits = false;
         self.add(Counts { waited, ..Counts::default() });
     }
