@@ -213,6 +213,7 @@ impl Bench {
             delay: Nanos::ZERO,
             latest: exec_at,
             latency: LATENCY,
+            alone: LATENCY,
             slack: SLO - LATENCY,
             dispersion: 16,
             excess: 4,

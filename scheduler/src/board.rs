@@ -135,7 +135,8 @@ fn pack(value: PublishedCandidate) -> [u64; WORDS] {
             let tail = moves | u64::from(c.dispersion) << 16 | u64::from(c.bad_rate.min(0xffff));
             let delays = halves(c.delay.0, (c.invalid_after - c.latest).0);
             let lengths = halves(c.latency.0 >> COARSE, c.slack.0 >> COARSE);
-            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, tail, delays, lengths]
+            let first = halves((c.invalid_after - c.urgency).0, c.alone.0 >> COARSE);
+            [head, c.exec_at.0, c.invalid_after.0, first, tail, delays, lengths]
         }
     }
 }
@@ -152,18 +153,19 @@ fn halves(high: u64, low: u64) -> u64 {
 }
 
 fn unpack(words: [u64; WORDS]) -> PublishedCandidate {
-    let [head, exec_at, invalid_after, urgency, tail, delays, lengths] = words;
+    let [head, exec_at, invalid_after, first, tail, delays, lengths] = words;
     let (delay, growth) = (delays >> 32, delays as u32);
     let [batch, excess, run] = [head, head >> 11, head >> 22].map(|bits| bits as u16 & 0x7ff);
     let candidate = (batch > 0).then_some(Candidate {
         batch: batch.into(),
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
-        urgency: Nanos(urgency),
+        urgency: Nanos(invalid_after) - Nanos(first >> 32),
         bad_rate: u32::from(tail as u16),
         delay: Nanos(delay),
         latest: Nanos(invalid_after) - Nanos(growth.into()),
         latency: Nanos((lengths >> 32) << COARSE),
+        alone: Nanos(u64::from(first as u32) << COARSE),
         slack: Nanos(u64::from(lengths as u32) << COARSE),
         dispersion: (tail >> 16) as u16,
         excess,
@@ -184,6 +186,7 @@ fn published(n: u64) -> PublishedCandidate {
         delay: Nanos(n + 3),
         latest: Nanos(n + 4),
         latency: Nanos(n << COARSE),
+        alone: Nanos((n + 2) << COARSE),
         slack: Nanos((n + 1) << COARSE),
         dispersion: (n as u16).wrapping_add(6),
         excess: n as u16 & Candidate::NOT_EARLY,

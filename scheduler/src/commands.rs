@@ -2,7 +2,7 @@
 
 use baton_core::{
     Alternative, BackendId, Enough, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, Record,
-    Replica, SubclusterId, Verdict, Weights,
+    Replica, Slowdown, SubclusterId, Verdict, Weights,
 };
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
@@ -176,6 +176,13 @@ pub enum RankCommand {
         /// What they follow from now on.
         rules: Alternative,
     },
+    /// [`Notice::Slots`] is to say which slots a sub-cluster has.
+    TellSlots {
+        /// Which sub-cluster.
+        subcluster: SubclusterId,
+        /// Empty, with room for them.
+        slowdowns: Vec<Slowdown>,
+    },
 }
 
 /// What a ModelThread has recorded.
@@ -217,6 +224,13 @@ pub enum Notice {
     TableRead(Box<TableRead>),
     /// The end of a recording. Each ModelThread sends one.
     Recorded(Box<RecordedPart>),
+    /// How slow each slot of the sub-cluster is.
+    Slots {
+        /// Which sub-cluster.
+        subcluster: SubclusterId,
+        /// One for each slot that takes batches.
+        slowdowns: Vec<Slowdown>,
+    },
     /// What came of a trial.
     Tried {
         /// Where.

@@ -163,6 +163,10 @@ impl RankThread {
                 RankCommand::Follow { subcluster, rules } => {
                     self.state.set_rules(subcluster, rules.rules());
                 }
+                RankCommand::TellSlots { subcluster, mut slowdowns } => {
+                    slowdowns.extend(self.state.slowdowns(subcluster));
+                    self.out.notices.send(Notice::Slots { subcluster, slowdowns });
+                }
                 RankCommand::Serve { model, subcluster, weights } => {
                     match (&mut self.cache, weights) {
                         (Some(cache), Some(weights)) => {

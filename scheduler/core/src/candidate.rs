@@ -26,6 +26,8 @@ pub struct Candidate {
     pub latest: Nanos,
     /// ℓ(batch): for how long the batch would have its slot.
     pub latency: Nanos,
+    /// ℓ(1).
+    pub alone: Nanos,
     /// How long a lone task of the model may wait for a slot. Zero under policies that keep no slots
     /// for other models and never yield.
     pub slack: Nanos,
@@ -64,6 +66,17 @@ impl Candidate {
     /// From when on a slot may be granted although waiting longer could enlarge the batch.
     pub fn due(&self) -> Nanos {
         self.exec_at - self.delay
+    }
+
+    /// Whether a slot that is free by `free_at`, with this slowdown, would execute so much of it in time.
+    pub(crate) fn is_in_time(
+        &self,
+        now: Nanos,
+        free_at: Nanos,
+        (slowdown, latency): (Slowdown, Nanos),
+    ) -> bool {
+        let start = (now + self.delay).max(free_at);
+        start + slowdown.applied(latency) <= self.invalid_after + self.latency
     }
 
     /// Until when it may be kept from slots that shorter objectives need.

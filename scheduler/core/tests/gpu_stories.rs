@@ -2,9 +2,7 @@
 //! is moved by hand; all times are milliseconds from the story's beginning.
 mod world;
 
-use baton_core::{
-    DropReason, FailReason, GpuUpdate, ModelConfig, Nanos, Policy, Slowdown, Unserved,
-};
+use baton_core::{DropReason, FailReason, GpuUpdate, ModelConfig, Nanos, Policy, Unserved};
 use world::{End, Fate, World, linear, ms};
 
 /// Executes ℓ(b) = b + 5 ms at once if it can; SLO 40 ms.
@@ -196,47 +194,4 @@ fn an_expired_batch_comes_back_and_those_with_time_left_run_again() {
     assert_eq!(world.end_of(2), Some(End::Unserved(Unserved::Dropped(DropReason::Deadline))));
     assert_eq!(starts_ms(&world)[2], 24.0);
     assert!(world.is_good(3));
-}
-
-/// Slot 0 of these takes half as long again, which is 384 in 1/256, and the scheduler has seen 100 of its batches.
-fn with_a_slow_slot(models: Vec<ModelConfig>, gpus: u64) -> World {
-    let mut world = World::new(models, gpus as usize);
-    world.slow.insert(0, Slowdown::from_256ths(384));
-    for task in 0..100 * gpus {
-        world.arrives(0, 1_000 + task, (task / gpus * 10) as f64, 40.0);
-    }
-    world.run_out();
-    world.batches.clear();
-    world.mark();
-    world
-}
-
-#[test]
-fn a_slow_slot_is_used_last() {
-    let mut world = with_a_slow_slot(vec![eager()], 3);
-    for task in 1..=3 {
-        world.arrives(0, task, task as f64, 40.0);
-    }
-    let of_slow = |world: &World| world.rank.counters().grants_of_slow;
-    let before = of_slow(&world);
-    world.run_out();
-    assert_eq!(slots(&world), [1, 2, 0]);
-    assert_eq!(of_slow(&world) - before, 1);
-}
-
-#[test]
-fn a_batch_is_as_large_as_a_slow_slot_finishes_in_time() {
-    let long = linear(Policy::Eager, 50.0, 0.0, 1_000.0);
-    let mut world = with_a_slow_slot(vec![eager(), long], 2);
-    world.arrives(1, 100, 0.0, 1_000.0); // slot 1 is taken until 50
-    world.arrives(0, 101, 1.0, 40.0); // and slot 0 until 10
-    // From then on six tasks take 16.5 ms on slot 0, and seven 18.
-    (1..=9).for_each(|task| world.arrives(0, task, 2.0, 25.75));
-    world.run_out();
-    assert_eq!(world.batches[2].gpu.id.0, 0);
-    assert_eq!(world.batches[2].requests.len(), 6);
-    let (deadline, latest) =
-        (world.batches[2].requests[0].deadline, world.batches[2].invalid_after);
-    assert!(latest + ms(16.5) <= deadline, "started later, it ends too late there");
-    assert!((1..=6).all(|task| world.is_good(task)));
 }

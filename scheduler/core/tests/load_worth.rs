@@ -65,6 +65,7 @@ impl Stage {
             delay: Nanos::ZERO,
             latest: at,
             latency: MS,
+            alone: MS,
             slack: Nanos::ZERO,
             dispersion: 16,
             excess: Candidate::NOT_EARLY,

@@ -290,6 +290,7 @@ fn waits(now: Nanos) -> Candidate {
         delay: Nanos::ZERO,
         latest: by,
         latency: Nanos::from_millis(3),
+        alone: Nanos::from_millis(3),
         slack: Nanos::ZERO,
         dispersion: 16,
         excess: Candidate::NOT_EARLY,

@@ -54,6 +54,7 @@ fn candidate() -> Option<Candidate> {
         delay: ms(1.0),
         latest: ms(90.0),
         latency: ms(1.0),
+        alone: ms(1.0),
         slack: Nanos::ZERO,
         dispersion: 16,
         excess: Candidate::NOT_EARLY,

@@ -175,6 +175,7 @@ impl World {
             delay: Nanos::ZERO,
             latest: exec_at,
             latency: Nanos(30),
+            alone: Nanos(30),
             slack: Nanos::ZERO,
             dispersion: 16,
             excess: if early { 0 } else { Candidate::NOT_EARLY },

@@ -45,6 +45,7 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
         delay: Nanos::ZERO,
         latest: ms(urgency),
         latency: ms(5.0),
+        alone: ms(5.0),
         slack: Nanos::ZERO,
         dispersion: 16,
         excess: Candidate::NOT_EARLY,

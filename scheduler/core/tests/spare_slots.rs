@@ -73,6 +73,7 @@ impl Stage {
             delay: Nanos::ZERO,
             latest: now,
             latency: MS,
+            alone: MS,
             slack: Nanos::ZERO,
             dispersion: 16,
             excess: Candidate::NOT_EARLY,

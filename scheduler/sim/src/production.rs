@@ -169,9 +169,8 @@ impl<W: Observer> Production<W> {
     fn try_rules(&mut self, now: Nanos, id: u32, request: &Request, cluster: &mut Cluster) {
         let home = self.homes[id as usize];
         let Some(trying) = self.trying.get_mut(home.0 as usize) else { return };
-        let slots = self.rank.gpus_present(home);
         let task = (id, request.deadline);
-        let Some(rules) = trying.arrived(now, task, (&self.models, slots)) else { return };
+        let Some(rules) = trying.arrived(now, task, (&self.models, &self.rank)) else { return };
         self.rank.set_rules(home, rules.rules());
         for id in trying.models().to_vec() {
             self.with(now, id as u32, cluster, |model, outbox| {

@@ -1,13 +1,15 @@
 //! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
 
 use baton_core::{
-    Alternative, ModelId, ModelState, Nanos, Policy, Recording, SubclusterId, Trial, Trials,
+    Alternative, ModelId, ModelState, Nanos, Policy, RankState, Recording, SubclusterId, Trial,
+    Trials,
 };
 
 use crate::scenario::Scenario;
 
 /// One sub-cluster's trials.
 pub(crate) struct Trying {
+    subcluster: SubclusterId,
     /// Positions of its models among all.
     models: Vec<usize>,
     trials: Trials,
@@ -28,7 +30,7 @@ impl Trying {
     fn new(homes: &[SubclusterId], subcluster: SubclusterId) -> Self {
         let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
         let trials = Trials::new(models.len());
-        Self { models, trials, next_look: Trials::LOOK_EVERY, recording: None }
+        Self { subcluster, models, trials, next_look: Trials::LOOK_EVERY, recording: None }
     }
 
     /// Its models, by their positions among all.
@@ -41,14 +43,14 @@ impl Trying {
         &mut self,
         now: Nanos,
         (model, deadline): (u32, Nanos),
-        (models, slots): (&[ModelState], u32),
+        (models, rank): (&[ModelState], &RankState),
     ) -> Option<Alternative> {
         if let Some(recording) = &mut self.recording {
             if recording.arrived(now, ModelId(model), deadline) {
                 return None;
             }
             let recording = self.recording.take()?;
-            return self.conclude(now, recording, (models, slots));
+            return self.conclude(now, recording, (models, rank));
         }
         if now >= self.next_look {
             self.next_look = now + Trials::LOOK_EVERY;
@@ -64,10 +66,14 @@ impl Trying {
         &mut self,
         now: Nanos,
         recording: Recording,
-        (models, slots): (&[ModelState], u32),
+        (models, rank): (&[ModelState], &RankState),
     ) -> Option<Alternative> {
         let replicas = self.models.iter().map(|&m| models[m].replica()).collect();
-        let trial = Trial::new(replicas, slots, vec![recording.end(now)]);
+        let trial = Trial::new(
+            replicas,
+            rank.slowdowns(self.subcluster).collect(),
+            vec![recording.end(now)],
+        );
         let verdict = trial.verdict(self.trials.rules());
         self.trials.conclude(now, verdict.as_ref())
     }

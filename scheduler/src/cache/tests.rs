@@ -101,6 +101,7 @@ impl Bed {
             delay: Nanos::ZERO,
             latest: at,
             latency: Nanos::from_millis(5),
+            alone: Nanos::from_millis(5),
             slack: Nanos::ZERO,
             dispersion: 16,
             excess: Candidate::NOT_EARLY,

@@ -296,6 +296,7 @@ impl<T: Transport> ControlThread<T> {
                 Notice::Adopted(model) => self.on_adopted(model),
                 Notice::TableRead(read) => self.on_table_read(*read),
                 Notice::Recorded(part) => self.on_recorded(*part),
+                Notice::Slots { subcluster, slowdowns } => self.on_slots(subcluster, slowdowns),
                 Notice::Tried { subcluster, verdict } => self.on_tried(subcluster, verdict),
                 Notice::JournalWritten(result) => self.on_journal_written(&result),
                 Notice::Ranked(model) => self.on_ranked(model),

@@ -5,7 +5,9 @@
 
 use std::mem;
 
-use baton_core::{Alternative, Enough, Nanos, Policy, SubclusterId, Trial, Trials, Verdict};
+use baton_core::{
+    Alternative, Enough, Nanos, Policy, Slowdown, SubclusterId, Trial, Trials, Verdict,
+};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
@@ -17,6 +19,8 @@ enum Step {
     Nothing,
     /// Parts of the recording that are there.
     Recording(SubclusterId, Vec<RecordedPart>),
+    /// All parts; the RankThread is asked for the slots.
+    Asking(Vec<RecordedPart>),
     /// Its verdict is awaited.
     Trying,
 }
@@ -90,18 +94,22 @@ impl<T: Transport> ControlThread<T> {
         parts.push(part);
         let is_first = parts.len() == 1;
         if parts.len() == self.parts.model_threads.len() {
-            let parts = mem::take(parts);
-            self.try_rules(subcluster, parts);
+            self.trying.step = Step::Asking(mem::take(parts));
+            let slots = self.roster.serving(subcluster) as usize;
+            let slowdowns = Vec::with_capacity(slots);
+            self.parts.rank.send(RankCommand::TellSlots { subcluster, slowdowns });
         } else if is_first {
             self.tell_model_threads(|| ModelCommand::EndRecording);
         }
     }
 
-    fn try_rules(&mut self, subcluster: SubclusterId, parts: Vec<RecordedPart>) {
+    /// The slots that are tried.
+    pub(super) fn on_slots(&mut self, subcluster: SubclusterId, slots: Vec<Slowdown>) {
+        let Step::Asking(parts) = &mut self.trying.step else { return };
+        let parts = mem::take(parts);
         self.trying.step = Step::Trying;
         let (models, records): (Vec<_>, Vec<_>) =
             parts.into_iter().map(|part| (part.models, part.record)).unzip();
-        let slots = self.roster.serving(subcluster);
         let trial = Trial::new(models.concat(), slots, records);
         let present = self.trying.of(subcluster).rules();
         self.parts.slow_work.try_rules(trial, (subcluster, present), &self.parts.notice_sender);

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::iter;
 
 /// Bits of a word.
 const WORD: usize = 64;
@@ -70,6 +71,11 @@ impl IdSet {
         let beyond = || next_bit(&self.occupied, id as usize / WORD, usize::MAX);
         let first_of = |word: usize| word * WORD + self.members[word].trailing_zeros() as usize;
         word.or_else(|| beyond().map(first_of)).map(|id| id as u32)
+    }
+
+    /// The members, the smallest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        iter::successors(self.first(), |&id| self.above(id))
     }
 }
 

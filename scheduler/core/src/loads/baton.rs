@@ -315,7 +315,7 @@ impl LoadState {
         out: &mut impl LoadSink,
     ) -> bool {
         let Rule::Baton(pool) = &mut self.rule else { return false };
-        let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+        let slots = self.open.iter();
         let mut probed = core::mem::take(&mut pool.probed);
         probed.clear();
         probed.extend(slots.take(PROBED));

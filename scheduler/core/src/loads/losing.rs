@@ -116,7 +116,7 @@ impl LoadState {
                 let gpu = self.memory.gpu(*slot as usize);
                 gpu.is_some_and(|gpu| self.memory.place(model, gpu).is_none())
             };
-            let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+            let slots = self.open.iter();
             let work = |slot: &u32| (pool.slots[*slot as usize].used, *slot);
             let to = slots.take(PROBED).filter(lacks).min_by_key(work);
             let to = to.filter(|slot| work(slot).0 < BUSY);
@@ -164,7 +164,7 @@ impl LoadState {
     /// Of the slots with an open loader that lack the model.
     fn with_most_to_spare(&self, model: ModelId) -> Option<Gpu> {
         let Rule::Baton(pool) = &self.rule else { return None };
-        let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+        let slots = self.open.iter();
         let gpus = slots.take(PROBED).filter_map(|slot| self.memory.gpu(slot as usize));
         let lacking = gpus.filter(|&gpu| self.memory.place(model, gpu).is_none());
         lacking.min_by_key(|&gpu| (pool.recent(gpu).used, gpu.id))

@@ -84,6 +84,7 @@ impl ModelState {
             delay,
             latest,
             latency,
+            alone: self.sizing.latency().alone(),
             slack,
             dispersion: self.sizing.dispersion,
             excess,

@@ -154,11 +154,10 @@ impl RankState {
         urgency: Nanos,
     ) -> bool {
         let ready = &self.ready[subcluster.0 as usize];
-        let Some((_, model)) = ready.peek().filter(|&(other, _)| other < urgency) else {
+        if ready.peek().is_none_or(|(other, _)| other >= urgency) {
             return false;
-        };
-        let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
-        let Some(wanted) = self.gpus.available(now, subcluster, now + delay) else { return false };
+        }
+        let Some((_, wanted)) = self.first_match(now, subcluster) else { return false };
         match self.gpus.free(subcluster) as usize {
             0 => wanted == gpu,
             free => self.ready[subcluster.0 as usize].count_below(urgency, free) >= free,

@@ -1,8 +1,12 @@
 //! Matching: which ready candidate gets which slot, and when to look.
 
 use super::{RankSink, RankState};
-use crate::candidate::{Gpu, Grant};
+use crate::candidate::{Candidate, Gpu, Grant};
+use crate::execution::slowdown::Slowdown;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
+
+/// Ready candidates that are looked at for one that a slow slot would serve in time.
+const PROBED: usize = 16;
 
 impl RankState {
     /// Gives slots to ready candidates, as far as there are any.
@@ -49,14 +53,66 @@ impl RankState {
         now: Nanos,
         subcluster: SubclusterId,
     ) -> Option<(ModelId, Gpu)> {
-        let (_, model) = self.ready[subcluster.0 as usize].peek()?;
-        let candidate = self.models[model as usize].candidate.expect("only candidates are ready");
-        let Some(gpu) = self.gpus.available(now, subcluster, now + candidate.delay) else {
-            self.rearm(subcluster);
+        let Some((model, gpu)) = self.first_match(now, subcluster) else {
+            self.rearm_at_end(now, subcluster);
             return None;
         };
-        self.ready[subcluster.0 as usize].remove(model);
-        Some((ModelId(model), gpu))
+        self.ready[subcluster.0 as usize].remove(model.0);
+        Some((model, gpu))
+    }
+
+    /// The most urgent candidate, and the slot that it gets. A slow slot that would be too late for it goes to another, and it
+    /// waits for a usual one.
+    pub(super) fn first_match(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+    ) -> Option<(ModelId, Gpu)> {
+        let (_, model) = self.ready[subcluster.0 as usize].peek()?;
+        let start = now + self.ready_candidate(model).delay;
+        let gpu = self.gpus.available(now, subcluster, start)?;
+        let (free_at, slowdown) = self.gpus.pace_of(gpu.id);
+        if !slowdown.is_slow() {
+            return Some((ModelId(model), gpu));
+        }
+        let other = self.for_slow(now, subcluster, (free_at, slowdown));
+        let beside =
+            || self.gpus.available_but_slow(subcluster, start).map(|gpu| (ModelId(model), gpu));
+        other.map(|model| (model, gpu)).or_else(beside)
+    }
+
+    /// Of the ready candidates looked at, the most urgent one that the slot executes in time; else one of which it does a part.
+    fn for_slow(
+        &self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        (free_at, slowdown): (Nanos, Slowdown),
+    ) -> Option<ModelId> {
+        let first = |part: fn(&Candidate) -> Nanos| {
+            let ready = self.ready[subcluster.0 as usize].smallest_about(PROBED);
+            let in_time = ready.filter(|&(_, model)| {
+                let candidate = self.ready_candidate(model);
+                candidate.is_in_time(now, free_at, (slowdown, part(&candidate)))
+            });
+            in_time.min().map(|(_, model)| ModelId(model))
+        };
+        first(|whole| whole.latency).or_else(|| first(|part| part.alone))
+    }
+
+    fn ready_candidate(&self, model: u32) -> Candidate {
+        self.models[model as usize].candidate.expect("only candidates are ready")
+    }
+
+    /// No slot suits any ready candidate: nothing is to be looked at before one that executes is about to be free.
+    fn rearm_at_end(&mut self, now: Nanos, subcluster: SubclusterId) {
+        let ready = self.ready[subcluster.0 as usize].peek();
+        match (ready, self.gpus.first_end(subcluster)) {
+            (Some((_, model)), Some(end)) => {
+                let early = end - self.ready_candidate(model).delay;
+                self.matching.set(subcluster.0, if early > now { early } else { end });
+            }
+            _ => drop(self.matching.remove(subcluster.0)),
+        }
     }
 
     /// Gives the slot to a candidate that is ready no longer, unless its window has closed.

@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
 use crate::containers::heap::IndexedHeap;
 use crate::containers::idset::IdSet;
+use crate::execution::slowdown::Slowdown;
 use crate::rank::gpus::GpuTable;
 use crate::rank::reserve::{Demand, OwnWork, Reserve};
 use crate::rank::residency::Residency;
@@ -323,6 +324,16 @@ impl RankState {
     /// Slots of the sub-cluster that take batches.
     pub fn gpus_present(&self, subcluster: SubclusterId) -> u32 {
         self.gpus.present(subcluster)
+    }
+
+    /// How slow each of the sub-cluster's slots is that take batches. Walks all slots: for trials.
+    pub fn slowdowns(&self, subcluster: SubclusterId) -> impl Iterator<Item = Slowdown> {
+        self.gpus.slowdowns(subcluster)
+    }
+
+    /// The idle slot has been used before, and is as slow as this.
+    pub(crate) fn know_slowdown(&mut self, now: Nanos, gpu: Gpu, slowdown: Slowdown) {
+        self.gpus.know_slowdown(now, gpu, slowdown);
     }
 
     /// Counted since start.

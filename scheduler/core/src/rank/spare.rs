@@ -18,13 +18,35 @@ impl RankState {
         candidate: &Candidate,
     ) -> Option<Nanos> {
         if candidate.due() > now {
-            return Some(candidate.due());
+            return self.until_due(now, subcluster, model, candidate);
         }
         let until = candidate.yields_until();
         let yields = until > now
             && (self.has_its_share(model, candidate)
                 || self.reserves[subcluster.0 as usize].when_due(candidate) > 0);
         yields.then_some(until)
+    }
+
+    /// While only slow slots are idle, a candidate is due so much earlier as the first of them takes longer: when it is due
+    /// otherwise, that slot would be too late.
+    fn until_due(
+        &self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        model: ModelId,
+        candidate: &Candidate,
+    ) -> Option<Nanos> {
+        let due = candidate.due();
+        let Some(slowdown) = self.gpus.slow_idle(subcluster) else { return Some(due) };
+        let due_for_slow = due - (slowdown.applied(candidate.latency) - candidate.latency);
+        if due_for_slow > now {
+            return Some(due_for_slow);
+        }
+        let is_due = !self.residency.binds(model)
+            && self.gpus.only_slow_idle(subcluster)
+            && candidate.is_in_time(now, now, (slowdown, candidate.latency))
+            && self.reserves[subcluster.0 as usize].when_due(candidate) == 0;
+        (!is_due).then_some(due)
     }
 
     /// The candidate waits until then, unless there is a slot to spare. Without an idle slot there is
@@ -113,7 +135,8 @@ impl RankState {
         }
         let reserve = &self.reserves[subcluster.0 as usize];
         let others = if candidate.due() > now {
-            reserve.before_due(candidate)
+            let is_due = self.until_due(now, subcluster, model, candidate).is_none();
+            if is_due { Some(0) } else { reserve.before_due(candidate) }
         } else {
             Some(reserve.when_due(candidate))
         };

@@ -14,6 +14,7 @@ mod shadow;
 
 use alloc::vec::Vec;
 
+use crate::execution::slowdown::Slowdown;
 use crate::model::ModelConfig;
 use crate::model::sizing::LOSING;
 use crate::policy::Alternative;
@@ -58,7 +59,8 @@ pub struct Replica {
 #[derive(Clone, Debug)]
 pub struct Trial {
     models: Vec<Replica>,
-    slots: u32,
+    /// How slow each slot is.
+    slots: Vec<Slowdown>,
     tasks: Vec<Task>,
     /// How long it took them to come.
     span: Nanos,
@@ -82,9 +84,9 @@ pub struct Verdict {
 }
 
 impl Trial {
-    /// For models that share this many slots, and what arrived for them by several ways. Arrivals for other models do not
+    /// For models that share these slots, and what arrived for them by several ways. Arrivals for other models do not
     /// count.
-    pub fn new(mut models: Vec<Replica>, slots: u32, records: Vec<Record>) -> Self {
+    pub fn new(mut models: Vec<Replica>, slots: Vec<Slowdown>, records: Vec<Record>) -> Self {
         models.sort_by_key(|model| model.config.id.0);
         let Record { arrivals, from, until } = Record::common(records);
         let task = |Recorded { at, model, budget }: Recorded| {
@@ -97,7 +99,7 @@ impl Trial {
 
     /// Tries every alternative. `None` without slots, and if all came in too short a time.
     pub fn verdict(&self, present: Alternative) -> Option<Verdict> {
-        if self.slots == 0 || self.span.times(REPLAYS_MAX) < LEARNT {
+        if self.slots.is_empty() || self.span.times(REPLAYS_MAX) < LEARNT {
             return None;
         }
         let losses = Alternative::ALL.map(|rules| self.lost(rules));
@@ -173,8 +175,7 @@ fn weight(losses: &[Lost]) -> u128 {
 mod tests {
     use super::*;
     use crate::{
-        BatchShape, ModelId, ModelState, NetworkDelay, Policy, Prefer, Profile, Slowdown,
-        SplitMix64,
+        BatchShape, ModelId, ModelState, NetworkDelay, Policy, Prefer, Profile, SplitMix64,
     };
     use alloc::vec;
 
@@ -220,8 +221,12 @@ mod tests {
         Record { arrivals, from: Nanos::ZERO, until }
     }
 
+    fn usual(slots: u32) -> Vec<Slowdown> {
+        vec![Slowdown::NONE; slots as usize]
+    }
+
     fn trial(models: &[Replica], slots: u32, arrivals: Vec<Recorded>) -> Trial {
-        Trial::new(models.to_vec(), slots, vec![record(arrivals)])
+        Trial::new(models.to_vec(), usual(slots), vec![record(arrivals)])
     }
 
     fn verdict(trial: &Trial, present: Alternative) -> Verdict {
@@ -271,6 +276,20 @@ mod tests {
         };
         assert_eq!(lost(4_000), 0);
         assert!(lost(0) > 100);
+    }
+
+    /// One slot is enough for half of the tasks, and the other takes longer than they can wait.
+    #[test]
+    fn a_slow_slot_is_as_slow_in_the_copy() {
+        let mut alone = model(0, (10_000, 0), 18_000);
+        alone.config.profile = Profile::from_table(&[US.times(10_000)]).unwrap();
+        let lost = |factor: u64| {
+            let slots = vec![Slowdown::NONE, Slowdown::from_256ths(256 * factor)];
+            let trial = Trial::new(vec![alone.clone()], slots, vec![record(evenly(5_000, 18_000))]);
+            trial.lost(Alternative::AtOnce)[0].lost
+        };
+        assert!(lost(1) <= 1);
+        assert!((200..=300).contains(&lost(3)), "{}", lost(3));
     }
 
     /// No task has the time. The first one comes at the very beginning of each replay.
@@ -352,7 +371,7 @@ mod tests {
         (short.from, short.until) = (US, US.times(15_600));
         (long.from, long.until) = (US, US.times(15_700));
         let concludes = |record| {
-            Trial::new(models.to_vec(), 2, vec![record]).verdict(Alternative::Own).is_some()
+            Trial::new(models.to_vec(), usual(2), vec![record]).verdict(Alternative::Own).is_some()
         };
         assert_eq!([short, long].map(concludes), [false, true]);
     }
@@ -368,7 +387,7 @@ mod tests {
         let first = part(10, 90, vec![at(10, 5), at(30, 5), at(80, 5)]);
         let second = part(20, 80, vec![at(20, 3), at(31, 4), at(79, 3)]);
         let models = vec![model(5, (1, 1), 9), model(3, (1, 1), 9)];
-        let Trial { tasks, span, .. } = Trial::new(models, 1, vec![first, second]);
+        let Trial { tasks, span, .. } = Trial::new(models, usual(1), vec![first, second]);
         let tasks: Vec<_> = tasks.iter().map(|task| (task.at, task.model)).collect();
         // Model 4 is on its way to another thread.
         assert_eq!(tasks, [(0, 0), (10, 1), (59, 0)].map(|(us, model)| (US.times(us), model)));

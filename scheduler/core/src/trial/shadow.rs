@@ -82,7 +82,7 @@ impl Shadow {
     /// For replays of a trial's tasks.
     pub(super) fn new(trial: &Trial, rules: Rules) -> Self {
         let Trial { models: replicas, slots, .. } = trial;
-        let (slots, room) = (*slots, room(trial));
+        let room = room(trial);
         let overload =
             trial.longest_objective().times(OVERLOAD_OBJECTIVES).min(Nanos(trial.span.0 / 4));
         let model = |(id, Replica { config, patience, .. }): (u32, &Replica)| {
@@ -94,14 +94,14 @@ impl Shadow {
             model.set_rules(rules);
             model
         };
-        let limits = RankLimits { gpus: slots, subclusters: 1, copies: 0 };
+        let limits = RankLimits { gpus: slots.len() as u32, subclusters: 1, copies: 0 };
         let mut shadow = Self {
             models: (0..).zip(replicas).map(model).collect(),
             margins: replicas.iter().map(|replica| replica.margin).collect(),
             rank: RankState::new(limits, &vec![ONLY; replicas.len()]),
             timers: IndexedHeap::new(replicas.len()),
-            batches: vec![VecDeque::new(); slots as usize],
-            ends: IndexedHeap::new(slots as usize),
+            batches: vec![VecDeque::new(); slots.len()],
+            ends: IndexedHeap::new(slots.len()),
             mail: VecDeque::new(),
             lost: vec![Lost::default(); replicas.len()],
             counts_from: Nanos::ZERO,
@@ -111,8 +111,9 @@ impl Shadow {
             forgets_at: Some(overload.times(2)),
         };
         shadow.rank.set_rules(ONLY, rules);
-        for id in 0..slots {
-            shadow.rank.on_gpu_join(Nanos::ZERO, slot(id), ONLY, &mut Mail(&mut shadow.mail));
+        for (gpu, &slowdown) in (0..).map(slot).zip(slots) {
+            shadow.rank.on_gpu_join(Nanos::ZERO, gpu, ONLY, &mut Mail(&mut shadow.mail));
+            shadow.rank.know_slowdown(Nanos::ZERO, gpu, slowdown);
         }
         shadow
     }
@@ -277,7 +278,7 @@ mod tests {
     use super::super::Replica;
     use super::*;
     use crate::policy::patience::Patience;
-    use crate::{Alternative, NetworkDelay, Policy, Prefer, Profile};
+    use crate::{Alternative, NetworkDelay, Policy, Prefer, Profile, Slowdown};
 
     const MS: Nanos = Nanos::from_millis(1);
 
@@ -318,7 +319,7 @@ mod tests {
         let task = |at| Task { at: MS.times(10 * at), model: 0, budget: MS.times(20) };
         let part = |models, tasks: u64| Trial {
             models,
-            slots: 1,
+            slots: vec![Slowdown::NONE],
             tasks: (0..tasks).map(task).collect(),
             span: MS.times(10 * tasks),
         };
@@ -341,7 +342,8 @@ mod tests {
     fn tasks_that_came_before_the_count_are_not_lost_in_it() {
         let task = |at| Task { at: MS.times(at), model: 0, budget: MS.times(100) };
         let (tasks, span) = ((0..40).map(task).collect(), MS.times(40));
-        let trial = Trial { models: vec![replica(10, 100)], slots: 1, tasks, span };
+        let trial =
+            Trial { models: vec![replica(10, 100)], slots: vec![Slowdown::NONE], tasks, span };
         let lost = |counts_anew: bool| {
             let mut shadow = Shadow::new(&trial, Alternative::Own.rules());
             shadow.replay(&trial);

@@ -253,6 +253,7 @@ pub fn candidate(invalid_after: Nanos) -> Candidate {
         delay: Nanos::ZERO,
         latest: invalid_after,
         latency: MS.times(2),
+        alone: MS.times(2),
         slack: Nanos::ZERO,
         dispersion: 16,
         excess: Candidate::NOT_EARLY,

@@ -322,6 +322,7 @@ impl Naive {
             delay,
             latest,
             latency: latency.of(batch),
+            alone: latency.of(1),
             slack: if yields { self.slack } else { Nanos::ZERO },
             dispersion: self.dispersion,
             excess: if early { self.excess(latency, batch) } else { Candidate::NOT_EARLY },

@@ -1,11 +1,8 @@
 //! Which slot a batch gets: of those that are free by then, with a port that can fetch its inputs, the one that leaves the
 //! others most to choose from.
 
-use core::iter;
-
 use super::{GpuTable, State};
 use crate::candidate::Gpu;
-use crate::execution::slowdown::Slowdown;
 use baton_types::{GpuId, Nanos, SubclusterId};
 
 /// Idle slots that are looked at for one whose port is free.
@@ -25,7 +22,9 @@ impl GpuTable {
         if self.ports.is_used() {
             self.pass_taken_ports(subcluster, start);
         }
-        let idle = self.first_idle(subcluster).map(|id| self.with_free_port(now, subcluster, id));
+        let idle = self.idle[subcluster.0 as usize]
+            .first()
+            .map(|id| self.with_free_port(now, subcluster, id));
         let id = idle.or_else(|| self.first_busy(subcluster, start))?;
         Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
     }
@@ -37,15 +36,16 @@ impl GpuTable {
         if taken_until(first) == now {
             return first;
         }
-        let others =
-            iter::successors(Some(first), |&id| self.idle[subcluster.0 as usize].above(id));
+        let others = self.idle[subcluster.0 as usize].that_keep_pace();
         others.take(PORTS_LOOKED_AT).min_by_key(|&id| taken_until(id)).unwrap_or(first)
     }
 
     /// A slot whose port is taken until after `start` is none that is free by then, whatever it executes.
     fn pass_taken_ports(&mut self, subcluster: SubclusterId, start: Nanos) {
         let first = |table: &Self| {
-            table.first_idle(subcluster).or_else(|| table.first_busy(subcluster, start))
+            table.idle[subcluster.0 as usize]
+                .first()
+                .or_else(|| table.first_busy(subcluster, start))
         };
         while let Some(id) = first(self).filter(|&id| self.ports.free_at(id) > start) {
             self.close(GpuId(id));
@@ -53,18 +53,28 @@ impl GpuTable {
         }
     }
 
+    /// The same without idle slots that are slow, none of which suits.
+    pub(crate) fn available_but_slow(&self, subcluster: SubclusterId, start: Nanos) -> Option<Gpu> {
+        let overdue = || self.idle[subcluster.0 as usize].first_overdue();
+        let id = overdue().or_else(|| self.first_busy(subcluster, start))?;
+        let slot = &self.slots[id as usize];
+        (!slot.slowdown.is_slow()).then_some(Gpu { id: GpuId(id), life: slot.life })
+    }
+
+    /// When the first slot that executes is free.
+    pub(crate) fn first_end(&self, subcluster: SubclusterId) -> Option<Nanos> {
+        self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at)
+    }
+
     /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
     /// [`GpuTable::available`] prefers them, the least first.
     pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
         let slot = self.alive(gpu)?;
         let free_at = self.open_at(gpu.id)?;
-        let class = match (free_at <= now, slot.outstanding, slot.slowdown) {
-            (true, 0, Slowdown::NONE) => 0,
-            (true, 0, _) => 1,
-            (true, ..) => 2,
-            (false, ..) => 3,
+        let (class, moment) = match free_at <= now {
+            true => (slot.rank() as u8, Nanos::ZERO),
+            false => (u8::MAX, free_at),
         };
-        let moment = if free_at <= now { Nanos::ZERO } else { free_at };
         (free_at <= start).then_some((class, moment, gpu))
     }
 
@@ -84,15 +94,14 @@ impl GpuTable {
 
     /// Slots of the sub-cluster that are free by now, as far as [`GpuTable::available`] has looked.
     pub(crate) fn free(&self, subcluster: SubclusterId) -> u32 {
-        let at = subcluster.0 as usize;
-        self.idle[at].len() + self.slow[at].len() + self.overdue[at].len()
+        self.idle[subcluster.0 as usize].all()
     }
 
     /// When the first slot of the sub-cluster is free; in the past if one is idle.
     pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
-        match self.first_idle(subcluster) {
+        match self.idle[subcluster.0 as usize].first() {
             Some(_) => Some(Nanos::ZERO),
-            None => self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at),
+            None => self.first_end(subcluster),
         }
     }
 
@@ -101,11 +110,5 @@ impl GpuTable {
     fn first_busy(&self, subcluster: SubclusterId, start: Nanos) -> Option<u32> {
         let first = self.busy[subcluster.0 as usize].peek();
         first.filter(|&(free_at, _)| free_at <= start).map(|(_, id)| id)
-    }
-
-    fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
-        let at = subcluster.0 as usize;
-        let late = || self.slow[at].first().or_else(|| self.overdue[at].first());
-        self.idle[at].first().or_else(late)
     }
 }

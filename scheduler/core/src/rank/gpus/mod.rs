@@ -1,11 +1,13 @@
 //! The GPU slots of all sub-clusters: which are idle, which become free when.
 //!
-//! Idle slots are ordered by number, so that load consolidates on the low ones and the idle rest
-//! is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A
+//! Each slot is used a few times once it has joined, so that its pace is known. After that idle slots are ordered by
+//! number, so that load consolidates on the low ones and the idle rest is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A
 //! slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
 //! meanwhile.
 
 mod choice;
+mod idle;
+mod pace;
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,10 +15,10 @@ use alloc::vec::Vec;
 
 use crate::candidate::Gpu;
 use crate::containers::heap::IndexedHeap;
-use crate::containers::idset::IdSet;
 use crate::execution::slowdown::{Pace, Slowdown};
 use crate::rank::ports::Ports;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
+use idle::{IdleSlots, Rank};
 
 /// Batches a slot may have: executing, and being fetched.
 pub const PIPELINE_DEPTH: u8 = 2;
@@ -54,6 +56,20 @@ struct Slot {
     /// The mean of its batches, and how slow it is by that.
     pace: Pace,
     slowdown: Slowdown,
+    /// Grants since it joined, [`TRIES`] at most.
+    tries: u8,
+}
+
+impl Slot {
+    /// Among slots that are free.
+    fn rank(&self) -> Rank {
+        match (self.outstanding, self.slowdown, self.tries) {
+            (1.., ..) => Rank::Overdue,
+            (0, Slowdown::NONE, TRIES) => Rank::Usual,
+            (0, Slowdown::NONE, _) => Rank::Untried,
+            (0, ..) => Rank::Slow,
+        }
+    }
 }
 
 /// See the module documentation.
@@ -61,11 +77,8 @@ struct Slot {
 pub(crate) struct GpuTable {
     slots: Box<[Slot]>,
     ports: Ports,
-    /// Per sub-cluster: idle slots, after them those that are slow, and then those whose last batch is
-    /// overdue.
-    idle: Vec<IdSet>,
-    slow: Vec<IdSet>,
-    overdue: Vec<IdSet>,
+    /// Per sub-cluster.
+    idle: Vec<IdleSlots>,
     /// Per sub-cluster: slots that execute, by expected end.
     busy: Vec<IndexedHeap<Nanos>>,
     /// Per sub-cluster: slots present, draining ones not counted.
@@ -77,6 +90,8 @@ pub(crate) struct GpuTable {
     usual: Vec<Pace>,
 }
 
+/// After this many batches the mean is mostly theirs: the slot's pace is known.
+const TRIES: u8 = 16;
 /// Weight of one execution in the mean: 1/32.
 const WEIGHT: u64 = 32;
 
@@ -94,13 +109,12 @@ impl GpuTable {
             former: ModelId(0),
             pace: Pace::AS_PREDICTED,
             slowdown: Slowdown::NONE,
+            tries: 0,
         };
         Self {
             slots: vec![absent; gpus].into_boxed_slice(),
             ports: Ports::new(gpus),
-            idle: vec![IdSet::new(gpus); subclusters],
-            slow: vec![IdSet::new(gpus); subclusters],
-            overdue: vec![IdSet::new(gpus); subclusters],
+            idle: vec![IdleSlots::new(gpus); subclusters],
             busy: vec![IndexedHeap::new(gpus); subclusters],
             present: vec![0; subclusters],
             execution: vec![Nanos::ZERO; subclusters],
@@ -129,14 +143,12 @@ impl GpuTable {
     #[inline]
     pub(crate) fn idle(&mut self, now: Nanos, subcluster: SubclusterId) -> u32 {
         self.wake_idle(now, subcluster);
-        let at = subcluster.0 as usize;
-        self.idle[at].len() + self.slow[at].len()
+        self.idle[subcluster.0 as usize].idle()
     }
 
     /// Whether [`GpuTable::idle`] finds any.
     pub(crate) fn has_idle(&self, subcluster: SubclusterId) -> bool {
-        let at = subcluster.0 as usize;
-        self.idle[at].len() + self.slow[at].len() > 0
+        self.idle[subcluster.0 as usize].idle() > 0
     }
 
     /// The sub-cluster of a slot, while it is in this life, and the model it was granted to last.
@@ -182,6 +194,7 @@ impl GpuTable {
             former: ModelId(0),
             pace: Pace::AS_PREDICTED,
             slowdown: Slowdown::NONE,
+            tries: 0,
         };
         self.present[subcluster.0 as usize] += 1;
         self.open(now, gpu.id);
@@ -230,9 +243,8 @@ impl GpuTable {
     /// Slots that are offered for a batch, now or when what they have ends. Walks all slots: for tests
     /// and diagnosis.
     pub(crate) fn offered(&self) -> usize {
-        let sets =
-            self.idle.iter().chain(&self.slow).chain(&self.overdue).map(|set| set.len() as usize);
-        sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
+        let idle = self.idle.iter().map(|idle| idle.all() as usize);
+        idle.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
     /// Takes the slot for a batch of the model whose inputs are there `delay` after the grant at the earliest. Returns when
@@ -252,6 +264,7 @@ impl GpuTable {
         slot.state = State::Granted;
         (slot.former, slot.holder) = (slot.holder, model);
         slot.outstanding += 1;
+        slot.tries = (slot.tries + 1).min(TRIES);
         (slot.free_at, port_wait, slot.slowdown)
     }
 
@@ -308,18 +321,6 @@ impl GpuTable {
         }
     }
 
-    /// A batch of the slot was measured. A slow slot's says nothing of the usual ones.
-    pub(crate) fn measured(&mut self, gpu: Gpu, batch: Pace) {
-        let Some(subcluster) = self.subcluster(gpu) else { return };
-        let (slot, usual) =
-            (&mut self.slots[gpu.id.0 as usize], &mut self.usual[subcluster.0 as usize]);
-        slot.pace.observe(batch);
-        slot.slowdown = slot.pace.beside(*usual);
-        if !slot.slowdown.is_slow() {
-            usual.observe(batch);
-        }
-    }
-
     fn alive(&self, gpu: Gpu) -> Option<&Slot> {
         let slot = self.slots.get(gpu.id.0 as usize)?;
         (slot.state != State::Absent && slot.life == gpu.life).then_some(slot)
@@ -356,21 +357,12 @@ impl GpuTable {
 
     fn open_idle(&mut self, id: u32) {
         let slot = &self.slots[id as usize];
-        let all = match (slot.outstanding, slot.slowdown) {
-            (0, Slowdown::NONE) => &mut self.idle,
-            (0, _) => &mut self.slow,
-            _ => &mut self.overdue,
-        };
-        all[slot.subcluster.0 as usize].insert(id);
+        self.idle[slot.subcluster.0 as usize].insert(slot.rank(), id);
     }
 
     fn close(&mut self, id: GpuId) {
         let at = self.slots[id.0 as usize].subcluster.0 as usize;
         self.idle[at].remove(id.0);
-        if self.slow[at].len() > 0 {
-            self.slow[at].remove(id.0);
-        }
-        self.overdue[at].remove(id.0);
         self.busy[at].remove(id.0);
     }
 
@@ -380,20 +372,5 @@ impl GpuTable {
         while let Some((_, id)) = self.busy[at].pop_up_to(now) {
             self.open_idle(id);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_slots_are_idle_too() {
-        let (mut table, all) = (GpuTable::new(3, 1), SubclusterId(0));
-        (0..3).for_each(|id| table.join(Nanos::ZERO, Gpu { id: GpuId(id), life: 1 }, all));
-        table.close(GpuId(1));
-        table.slots[1].slowdown = Slowdown::from_256ths(384);
-        table.open_idle(1);
-        assert_eq!(table.idle(Nanos::ZERO, all), 3);
     }
 }

@@ -47,6 +47,7 @@ fn candidate(latency_ms: u64, slack_ms: u64, excess: u16) -> Candidate {
         delay,
         latest,
         latency,
+        alone: latency,
         slack,
         dispersion: 16,
         excess,
