@@ -293,6 +293,31 @@ mod tests {
         assert_eq!(unpack(pack(published(7))), published(7));
     }
 
+    /// Whatever the numbers: a model that loses all its tasks does not look like one that loses none.
+    #[test]
+    fn what_is_too_large_for_its_place_counts_as_the_largest_that_is_not() {
+        let candidate = published(7).candidate.unwrap();
+        let packed = |candidate| {
+            let value = PublishedCandidate { candidate: Some(candidate), grants: 1, moves: 2 };
+            unpack(pack(value)).candidate.unwrap()
+        };
+        for bad_rate in [0, 1, 0xfffe, 0xffff, 0x1_0000, u32::MAX] {
+            let expected = Candidate { bad_rate: bad_rate.min(0xffff), ..candidate };
+            assert_eq!(packed(Candidate { bad_rate, ..candidate }), expected);
+        }
+        let (fine, coarse) = (u64::from(u32::MAX), u64::from(u32::MAX) << COARSE);
+        for (span, fine, coarse) in [
+            (Nanos(5 << COARSE), 5 << COARSE, 5 << COARSE),
+            (Nanos(fine + 1), fine, (fine + 1) >> COARSE << COARSE),
+            (Nanos(coarse + (1 << COARSE)), fine, coarse),
+        ] {
+            let given = Candidate { delay: span, latency: span, slack: span, ..candidate };
+            let (delay, coarse) = (Nanos(fine), Nanos(coarse));
+            let expected = Candidate { delay, latency: coarse, slack: coarse, ..candidate };
+            assert_eq!(packed(given), expected);
+        }
+    }
+
     #[test]
     fn a_reader_beside_a_writer_never_sees_a_torn_value_and_ends_with_the_last() {
         const LAST: u64 = if cfg!(miri) { 100 } else { 200_000 };
