@@ -315,8 +315,9 @@ impl Sizing {
         self.fetching.set_objective(self.slo, self.latency().alone());
         self.network = self.fetching.network();
         self.target = self.balanced(0);
+        self.spending.resize(self.execution.variants(), self.rules, &self.rate);
         self.floor = match self.rules.floor {
-            Floor::Efficient => self.efficient(),
+            Floor::Efficient => self.spending.floor(self.efficient(), &self.rate, self.latency()),
             Floor::Target => self.target,
             Floor::Gathered => self.balanced(1),
             Floor::One => 1,
@@ -325,7 +326,6 @@ impl Sizing {
         self.is_joined = self.pause == self.rate.pause();
         self.run_wait = self.rate.run_wait();
         self.dispersion = self.dispersion_of(self.rate.bad_rate());
-        self.spending.resize(self.execution.variants(), self.rules, &self.rate);
         self.most = self.longest_batch();
         let target = self.target.min(self.most);
         self.each = Nanos(self.latency().of(target).0 / u64::from(target));

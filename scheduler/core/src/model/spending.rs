@@ -3,6 +3,7 @@
 //! tried for it.
 
 use crate::candidate::Grant;
+use crate::execution::latency::Latency;
 use crate::model::rate::RateMeter;
 use crate::model::sizing::LOSING;
 use crate::policy::Rules;
@@ -16,22 +17,33 @@ pub(crate) struct Spending {
     may: bool,
     /// As of the last grant.
     is_short_of_slots: bool,
+    /// As of the last grant with which the model had any to spare.
+    slots: u32,
 }
 
 impl Spending {
     /// Of a model that follows its policy's rules; none before [`Spending::resize`].
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, may: false, is_short_of_slots: false }
+        Self { rules, may: false, is_short_of_slots: false, slots: 0 }
     }
 
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.is_short_of_slots = grant.is_short_of_slots;
+        self.slots = if grant.spare > 0 { grant.spare } else { self.slots };
     }
 
     /// The traffic is estimated anew. Rules that are not the policy's own are followed because tasks were lost under those.
     pub(crate) fn resize(&mut self, variants: u16, rules: Rules, rate: &RateMeter) {
         let loses = rate.bad_rate_where_ready() > LOSING;
         self.may = variants > 1 && rules == self.rules && !loses;
+    }
+
+    /// The batch size that heads are given up for, which is `floor` without variants. Dear batches let heads wait, and a smaller
+    /// one serves these too: while there are slots to spare, it need not be larger than they need to keep up with the traffic.
+    pub(crate) fn floor(&self, floor: u32, rate: &RateMeter, latency: &Latency) -> u32 {
+        let Some(rate) = rate.rate().filter(|_| self.has_spare()) else { return floor };
+        let per_slot = |b: u32| rate.time_for(b.into()).times(self.slots.into());
+        (1..floor).find(|&b| latency.of(b) <= per_slot(b)).unwrap_or(floor)
     }
 
     /// Slots for accuracy, as far as the model knows.

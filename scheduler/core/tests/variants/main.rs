@@ -86,11 +86,11 @@ impl ModelSink for Sealed {
 }
 
 /// Tasks come and are executed at once, evenly spaced, from 0 on and before `until`. Returns how many came.
-fn evenly(model: &mut ModelState, gap: Nanos, until: Nanos) -> u64 {
+fn evenly(model: &mut ModelState, gap: Nanos, spare: u32, until: Nanos) -> u64 {
     let (mut now, mut count) = (Nanos::ZERO, 0);
     while now < until {
         model.on_request(now, Request::new(TaskId(count), now + SLO), &mut Sealed::default());
-        let grant = Grant { free_at: now, ..grant(8, Slowdown::NONE) };
+        let grant = Grant { free_at: now, ..grant(spare, Slowdown::NONE) };
         model.on_grant(now, grant, &mut Sealed::default());
         (now, count) = (now + gap, count + 1);
     }
@@ -229,7 +229,7 @@ proptest! {
         let mut model = model(Policy::Baton, &variants, Choice::QueueFit);
         let second = Nanos::from_millis(1_000);
         let gap = Nanos(1_000_000_000 / (1_000_000 / gap_us));
-        let coming = evenly(&mut model, gap, second);
+        let coming = evenly(&mut model, gap, spare, second);
         let mut out = Sealed::default();
         for task in 0..batch {
             let deadline = second + SLO;

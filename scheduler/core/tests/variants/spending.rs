@@ -102,3 +102,26 @@ fn a_single_variant_is_a_model_without_any() {
     assert!(expected.0 > Nanos::ZERO, "it waits for more tasks");
     assert_eq!(next_after(&mut single, false, Nanos::ZERO), expected);
 }
+
+/// 36 tasks wait, and the first can share a batch with one more. At 500 tasks/s on one slot single tasks keep up, and no head is
+/// given up for a larger batch; at 2,000 batches of ten do.
+#[test]
+fn heads_are_given_up_for_no_larger_batch_than_keeps_up_with_the_traffic() {
+    let seal_behind = |gap_us: u64, spare: u32| {
+        let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+        let second = Nanos::from_millis(1_000);
+        evenly(&mut model, Nanos::from_micros(gap_us), spare, second);
+        let mut out = Sealed::default();
+        for task in 0..36 {
+            let deadline = second + if task == 0 { Nanos::from_micros(1_900) } else { SLO };
+            model.on_request(second, Request::new(TaskId(task), deadline), &mut out);
+        }
+        let grant = Grant { free_at: second, ..grant(spare, Slowdown::NONE) };
+        model.on_grant(second, grant, &mut out);
+        (out.tasks.len(), out.ended.len())
+    };
+    assert_eq!(seal_behind(2_000, 1), (2, 0));
+    assert_eq!(seal_behind(500, 1), (16, 1));
+    assert_eq!(seal_behind(500, 4), (2, 0), "four slots keep up with single tasks");
+    assert_eq!(seal_behind(2_000, 0), (16, 1), "no slot is to spare");
+}
