@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+#[path = "../backend/tests/onnx_files/mod.rs"]
+#[allow(dead_code, reason = "its other types are for the engine's tests")]
+mod onnx_files;
 mod support;
 
 use std::env;
@@ -11,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use baton_client::{Clock, Nanos};
+use onnx_files::{BOOL, Dim, FLOAT, INT64, model_file};
 use support::{Cluster, Folder};
 
 const C: &str = "-std=c99";
@@ -153,6 +157,30 @@ fn every_mistake_has_a_status_and_words() {
     let program = installed.compile("tests/programs/misuse.c", C, SHARED);
     let said = installed.run(&program, &[cluster.addr()]);
     assert_eq!(said, "refused as it should be\n");
+}
+
+/// Of a model file with two inputs and one output, and of an emulated model.
+#[test]
+fn a_program_learns_what_each_model_takes_and_gives() {
+    let folder = Folder::new("capi-describe");
+    let some = [Dim::Dynamic, Dim::Named("seq")];
+    let inputs = [("ids", INT64, &some[..]), ("mask", BOOL, &some[..])];
+    let outputs = [("scores", FLOAT, &[Dim::Dynamic, Dim::Fixed(3)][..])];
+    let nodes = [("Not", "mask", "hidden"), ("Neg", "ids", "negated")];
+    let file = model_file(&nodes, &inputs, &outputs);
+    std::fs::write(folder.path().join("tokens.onnx"), file).unwrap();
+    let cluster = "[[model]]\nname = \"tokens\"\nfile = \"tokens.onnx\"\nslo_ms = 1000\ndims = { seq = 64 }\n\
+                   [[model]]\nname = \"m\"\nalpha_ms = 1\nbeta_ms = 4\nslo_ms = 30\ninput_bytes = 24\noutput_bytes = 8\n\
+                   [[backend]]\nname = \"a\"\n";
+    let cluster = Cluster::of(folder, cluster);
+    let installed = Installed::new("capi-describe-installed");
+    let program = installed.compile("tests/programs/describe.c", C, SHARED);
+    let said = installed.run(&program, &[cluster.addr()]);
+    let m =
+        "m, 24 to 8 bytes in 30 ms: input input:9 24 in 24 bytes; output output:9 8 in 8 bytes;";
+    let tokens = "tokens, 584 to 12 bytes in 1000 ms: input ids:8 up to 64 in 512 bytes; \
+                  input mask:13 up to 64 in 64 bytes; output scores:1 3 in 12 bytes;";
+    assert_eq!(said.lines().collect::<Vec<_>>(), [m, tokens]);
 }
 
 #[test]

@@ -137,9 +137,26 @@ fn a_client_hears_of_its_deadline_before_it_gives_up_whatever_the_backend_does()
 }
 
 #[test]
+fn a_request_that_comes_late_on_a_stream_has_what_is_left_of_its_time() {
+    let cluster = Cluster::quick_and_slow("grpc-late");
+    let (_gateway, grpc) = gateway(&cluster);
+    let backend = cluster.backend("a");
+    check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
+    let stream = grpc.open_stream("ModelStreamInfer", Some("400m"));
+    backend.signal(Signal::STOP);
+    // Its end is later than that of the stream's time.
+    check(&grpc.call("ModelInfer", Some("500m"), &one("quick")), 4, None, false);
+    backend.signal(Signal::CONT);
+    stream.send(&one("quick"));
+    let said = grpc.close(stream).streamed();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].error_message.contains(" 0 ms"), "nothing was left: {said:?}");
+}
+
+#[test]
 fn each_request_of_a_stream_has_its_answer_or_its_problem() {
     let cluster = Cluster::quick_and_slow("grpc-stream");
-    let (_gateway, grpc) = gateway(&cluster);
+    let (gateway, grpc) = gateway(&cluster);
     let _backend = cluster.backend("a");
     let requests = [
         with_id("a", &rows("quick", &[[1; 8], [2; 8]])),
@@ -172,6 +189,13 @@ fn each_request_of_a_stream_has_its_answer_or_its_problem() {
         assert!(of(id).error_message.contains(words), "{id:?}: {said:?}");
     }
     assert_eq!(said.len(), requests.len());
+    // Each request of the stream, and the stream itself.
+    let metrics = gateway.metrics_addr();
+    for (result, count) in [("ok", 3.0), ("invalid", 2.0), ("not_found", 1.0)] {
+        let series =
+            format!("baton_gateway_requests_total{{protocol=\"grpc\",result=\"{result}\"}} ");
+        await_metric(&metrics, &series, count);
+    }
 }
 
 #[test]

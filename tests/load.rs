@@ -269,6 +269,7 @@ fn minutes_of_functions_are_the_same_load_in_processes_and_in_the_simulator() {
     let of_cluster = ["--config", cluster.file(), "--scheduler", cluster.addr()];
     let (is_good, report) = load(&[&of_cluster[..], &replay].concat());
     assert!(is_good && number(&report, "completed") > 0, "{report}");
+    assert_eq!(report["seconds"].as_f64(), Some(5.0 - 1e-6), "not even a moment longer: {report}");
     let simulated = ["sim", "run", "--cluster", cluster.file(), "--seconds", "5", "--warmup", "0"];
     let more = ["--seed", "1", "--policy", "baton", "--json"];
     let simulated = run(&[&simulated[..], &replay, &more].concat());

@@ -66,7 +66,7 @@ pub(crate) struct Task {
 
 impl Task {
     /// One that was just submitted, with its two moments.
-    fn new(
+    pub(crate) fn new(
         id: TaskId,
         model: u32,
         (submitted, deadline): (Nanos, Nanos),
@@ -235,7 +235,7 @@ impl Session {
         input
     }
 
-    fn hand_over(&self, model: &Model, task: Task) {
+    pub(crate) fn hand_over(&self, model: &Model, task: Task) {
         model.cell(task.id).arm();
         self.counters.submitted.add(1);
         if self.commands.try_send(Command::Submit(task)).is_err() {

@@ -29,9 +29,7 @@ pub(crate) struct Allowed {
 impl Allowed {
     /// What is left of it for a task that is submitted now, less what the gateway will take.
     pub(crate) fn left(self, app: &App) -> Result<Duration, Problem> {
-        let taken = self.waited(app) + app.lag.allowance(self.span);
-        let left = self.span.checked_sub(taken).filter(|left| !left.is_zero());
-        left.ok_or_else(|| Problem::too_late(self.span))
+        app.lag.left(self.span, self.waited(app)).ok_or_else(|| Problem::too_late(self.span))
     }
 
     /// An answer that is handed on now is late.

@@ -53,8 +53,13 @@ impl Lag {
 
     /// What a request that gives `span` leaves to the gateway. It waits for the same threads on its way in as its answer does on
     /// the way out.
-    pub(crate) fn allowance(&self, span: Duration) -> Duration {
+    fn allowance(&self, span: Duration) -> Duration {
         (self.get() * 2).min(span / PART)
+    }
+
+    /// What is left of a span for a task, of which so much has passed, less what the gateway will take; `None`: nothing.
+    pub(crate) fn left(&self, span: Duration, passed: Duration) -> Option<Duration> {
+        span.checked_sub(passed + self.allowance(span)).filter(|left| !left.is_zero())
     }
 }
 
@@ -84,6 +89,17 @@ mod tests {
     fn one_stop_of_the_machine_is_no_lag() {
         let allowance = after([100; 1_000].into_iter().chain([2_000_000])).as_micros();
         assert!((200..600).contains(&allowance), "{allowance} us");
+    }
+
+    #[test]
+    fn a_task_has_what_is_left_when_its_answer_has_its_way_back() {
+        let (lag, ms) = (Lag::default(), Duration::from_millis);
+        (0..1_000).for_each(|_| lag.took(Nanos::from_millis(900)));
+        let left = [0, 80, 87, 88, 120].map(|passed| lag.left(SPAN, ms(passed)));
+        let expected = [(87, 500), (7, 500), (0, 500)]
+            .map(|(whole, us)| Some(ms(whole) + Duration::from_micros(us)));
+        assert_eq!((&left[..3], &left[3..]), (&expected[..], &[None, None][..]));
+        assert_eq!(Lag::default().left(SPAN, SPAN), None, "nothing is no time");
     }
 
     #[test]

@@ -125,6 +125,16 @@ fn a_campaign_won_when_the_lease_may_have_ended_is_worth_nothing() {
     assert!(matches!(scene.election.step(ms(1_755)), Step::Wait(_)), "it stands by");
 }
 
+/// etcd still shows the lease; by this clock it may have ended, and the process is none that led.
+#[test]
+fn who_learns_of_its_victory_when_the_lease_may_have_ended_stands_by() {
+    let mut scene = Scene::with_lease();
+    scene.asks(ms(11), EtcdRequest::Campaign(LEASE)).hears_nothing(ms(411));
+    scene.asks(ms(1_754), EtcdRequest::Look).hears(ms(1_755), held(LEASE));
+    assert_eq!(scene.election.lease_deadline(ms(1_755)), None);
+    assert!(matches!(scene.election.step(ms(1_756)), Step::Wait(_)), "it stands by");
+}
+
 /// While it asks for a lease, members that ask it hear of no leader that is gone.
 #[test]
 fn a_leader_whose_key_is_gone_is_none() {

@@ -193,31 +193,51 @@ impl Campaign {
 mod tests {
     use super::*;
 
-    /// Another may lead as soon as the lease is given back.
-    #[test]
-    fn whoever_no_longer_leads_has_no_time_left() {
+    /// One that leads until `lease_deadline`, with an etcd that does not answer.
+    fn leading(lease_deadline: &LeaseDeadline) -> (Campaign, Receiver<LeaderEvent>) {
         let spec = EtcdSpec {
             endpoints: vec!["http://127.0.0.1:1".into()],
             prefix: "/x".into(),
             lease_ttl_s: 1,
             tls: None,
         };
+        let (events, heard) = bounded(EVENTS_MAX);
+        let campaign = Campaign {
+            election: Election::new(Nanos::from_millis(1_000)),
+            etcd: Etcd::new(&spec, None, Duration::ZERO).unwrap(),
+            clock: Clock::start(),
+            events,
+            lease_deadline: Some(lease_deadline.clone()),
+            is_standby: false,
+            problem: None,
+        };
+        (campaign, heard)
+    }
+
+    fn resigned() -> Receiver<Infallible> {
+        bounded(0).1
+    }
+
+    /// Another may lead as soon as the lease is given back.
+    #[test]
+    fn whoever_no_longer_leads_has_no_time_left() {
         for end in [End::Resigned, End::Lost] {
             let lease_deadline = LeaseDeadline::until(Nanos::MAX);
-            let (events, _events) = bounded(EVENTS_MAX);
-            let campaign = Campaign {
-                election: Election::new(Nanos::from_millis(1_000)),
-                etcd: Etcd::new(&spec, None, Duration::ZERO).unwrap(),
-                clock: Clock::start(),
-                events,
-                lease_deadline: Some(lease_deadline.clone()),
-                is_standby: false,
-                problem: None,
-            };
-            let (resign, orders) = bounded(0);
-            drop(resign);
-            campaign.end(end, &orders);
+            let (campaign, _heard) = leading(&lease_deadline);
+            campaign.end(end, &resigned());
             assert!(!lease_deadline.is_valid(Nanos::ZERO), "{end:?}");
+        }
+    }
+
+    /// However often etcd did not answer, the end has its reason.
+    #[test]
+    fn who_loses_the_lease_says_what_was_wrong_with_etcd() {
+        for (questions, words) in [(0, "stood still"), (1, "127.0.0.1:1"), (2, "127.0.0.1:1")] {
+            let (mut campaign, heard) = leading(&LeaseDeadline::until(Nanos::MAX));
+            (0..questions).for_each(|_| campaign.ask(EtcdRequest::Look));
+            campaign.end(End::Lost, &resigned());
+            let LeaderEvent::Lost { problem } = heard.recv().unwrap() else { panic!() };
+            assert!(problem.contains(words), "{questions}: {problem}");
         }
     }
 }

@@ -274,6 +274,18 @@ mod tests {
         assert_eq!(heartbeat.next_timer(), Some(now + PING_EVERY.times(2)));
     }
 
+    /// It joins again after a long time without a scheduler, and with what it had to do.
+    #[test]
+    fn who_starts_again_is_not_idle_at_once() {
+        let mut heartbeat = started(Nanos::ZERO);
+        heartbeat.round_trips = BURST;
+        heartbeat.stop();
+        let again = IDLE_AFTER.times(3);
+        heartbeat.start(again);
+        assert!(heartbeat.poll(again, false).expect("at once").pace.is_none());
+        assert_eq!(heartbeat.next_ping(), Some(again + PING_EVERY));
+    }
+
     #[test]
     fn a_short_patience_allows_no_longer_pace() {
         let mut heartbeat = Heartbeat::new(PING_EVERY.times(3));

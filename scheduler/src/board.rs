@@ -135,14 +135,14 @@ fn pack(value: PublishedCandidate) -> [u64; WORDS] {
             let tail = moves | u64::from(c.dispersion) << 16 | u64::from(c.bad_rate.min(0xffff));
             let delays = halves(c.delay.0, (c.invalid_after - c.latest).0);
             let lengths = halves(c.latency.0 >> COARSE, c.slack.0 >> COARSE);
-            let first = halves((c.invalid_after - c.urgency).0, c.alone.0 >> COARSE);
-            [head, c.exec_at.0, c.invalid_after.0, first, tail, delays, lengths]
+            let order = halves((c.invalid_after - c.urgency).0 >> COARSE, c.alone.0 >> COARSE);
+            [head, c.exec_at.0, c.invalid_after.0, order, tail, delays, lengths]
         }
     }
 }
 
-/// For lengths that say which slots are kept, or which batches are too long, not when anything
-/// starts: units of 1.024 µs do, and an hour fits 32 bits.
+/// For lengths that say which slots are kept, which batches are too long, or who comes first, not when
+/// anything starts: units of 1.024 µs do, and an hour fits 32 bits.
 pub(crate) const COARSE: u32 = 10;
 
 /// Two numbers in a word. What does not fit 32 bits becomes the largest that does: 4.3 s of delivery,
@@ -153,19 +153,19 @@ fn halves(high: u64, low: u64) -> u64 {
 }
 
 fn unpack(words: [u64; WORDS]) -> PublishedCandidate {
-    let [head, exec_at, invalid_after, first, tail, delays, lengths] = words;
+    let [head, exec_at, invalid_after, order, tail, delays, lengths] = words;
     let (delay, growth) = (delays >> 32, delays as u32);
     let [batch, excess, run] = [head, head >> 11, head >> 22].map(|bits| bits as u16 & 0x7ff);
     let candidate = (batch > 0).then_some(Candidate {
         batch: batch.into(),
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
-        urgency: Nanos(invalid_after) - Nanos(first >> 32),
+        urgency: Nanos(invalid_after) - Nanos((order >> 32) << COARSE),
         bad_rate: u32::from(tail as u16),
         delay: Nanos(delay),
         latest: Nanos(invalid_after) - Nanos(growth.into()),
         latency: Nanos((lengths >> 32) << COARSE),
-        alone: Nanos(u64::from(first as u32) << COARSE),
+        alone: Nanos(u64::from(order as u32) << COARSE),
         slack: Nanos(u64::from(lengths as u32) << COARSE),
         dispersion: (tail >> 16) as u16,
         excess,
@@ -180,8 +180,8 @@ fn published(n: u64) -> PublishedCandidate {
     let candidate = Candidate {
         batch: n as u32 % 1024 + 1,
         exec_at: Nanos(n),
-        invalid_after: Nanos(n + 9),
-        urgency: Nanos(n + 2),
+        invalid_after: Nanos(n + (9 << COARSE)),
+        urgency: Nanos(n + (2 << COARSE)),
         bad_rate: (n as u16).wrapping_add(4).into(),
         delay: Nanos(n + 3),
         latest: Nanos(n + 4),
@@ -294,6 +294,40 @@ mod tests {
         let none = PublishedCandidate { candidate: None, grants: u32::MAX, moves: u32::MAX - 1 };
         assert_eq!(unpack(pack(none)), none);
         assert_eq!(unpack(pack(published(7))), published(7));
+    }
+
+    /// Whatever the numbers: a model that loses all its tasks does not look like one that loses none.
+    #[test]
+    fn what_is_too_large_for_its_place_counts_as_the_largest_that_is_not() {
+        let candidate = published(7).candidate.unwrap();
+        let packed = |candidate| {
+            let value = PublishedCandidate { candidate: Some(candidate), grants: 1, moves: 2 };
+            unpack(pack(value)).candidate.unwrap()
+        };
+        for bad_rate in [0, 1, 0xfffe, 0xffff, 0x1_0000, u32::MAX] {
+            let expected = Candidate { bad_rate: bad_rate.min(0xffff), ..candidate };
+            assert_eq!(packed(Candidate { bad_rate, ..candidate }), expected);
+        }
+        let (fine, coarse) = (u64::from(u32::MAX), u64::from(u32::MAX) << COARSE);
+        for (span, fine, coarse) in [
+            (Nanos(5 << COARSE), 5 << COARSE, 5 << COARSE),
+            (Nanos(fine + 1), fine, (fine + 1) >> COARSE << COARSE),
+            (Nanos(coarse + (1 << COARSE)), fine, coarse),
+        ] {
+            let urgency = candidate.invalid_after;
+            let given = Candidate {
+                delay: span,
+                latency: span,
+                alone: span,
+                slack: span,
+                urgency,
+                ..candidate
+            };
+            let (delay, coarse) = (Nanos(fine), Nanos(coarse));
+            let expected =
+                Candidate { delay, latency: coarse, alone: coarse, slack: coarse, ..given };
+            assert_eq!(packed(given), expected);
+        }
     }
 
     #[test]

@@ -176,6 +176,52 @@ mod tests {
         assert_eq!(packed(short), short);
     }
 
+    /// Spans about each power of two.
+    fn spans() -> impl Iterator<Item = u64> {
+        (0..40).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1])
+    }
+
+    #[test]
+    fn waits_are_rounded_up_and_a_grant_never_seems_better_than_it_is() {
+        let rounded = |span: u64, step: u32, bits: u32| {
+            Nanos(span.div_ceil(1 << step).min((1 << bits) - 1) << step)
+        };
+        for span in spans() {
+            let grant = Grant {
+                gpu: Gpu { id: GpuId(0), life: 0 },
+                free_at: Nanos(span),
+                port_wait: Nanos(span),
+                slowdown: Slowdown::NONE,
+                slot_wait: Nanos(span),
+                longest: Nanos(span),
+                spare: 0,
+                is_short_of_slots: false,
+            };
+            let expected = Grant {
+                port_wait: rounded(span, PORT_STEP, PORT_BITS),
+                slot_wait: rounded(span, COARSE, WAIT_BITS),
+                longest: Nanos(span >> COARSE << COARSE),
+                ..grant
+            };
+            assert_eq!(unpack_grant(pack_grant(ModelId(0), grant)), (ModelId(0), expected));
+        }
+    }
+
+    /// However long before the start: that the moment is known does not get lost.
+    #[test]
+    fn inputs_that_are_there_early_seem_no_earlier_than_they_are() {
+        let (start, gpu) = (Nanos(1 << 50), Gpu { id: GpuId(0), life: 0 });
+        let planned = |fetched_at| {
+            let (latency, work) = (Nanos(1), Nanos(1));
+            ToRank::Update(ModelId(0), GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+        };
+        for early in spans() {
+            let coarse = (early >> COARSE).min(EARLY_UNKNOWN - 1) << COARSE;
+            let message = planned(Some(start - Nanos(early)));
+            assert_eq!(ToRank::unpack(message.pack()), planned(Some(start - Nanos(coarse))));
+        }
+    }
+
     #[test]
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };

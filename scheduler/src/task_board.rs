@@ -296,4 +296,16 @@ mod tests {
         let of = TaskBoards::new(vec![board.into()]).model(ModelId(0));
         assert_eq!((of.tasks, of.failed, of.late), (3, 2, 1));
     }
+
+    #[test]
+    fn an_answer_is_late_after_its_deadline_and_not_at_it() {
+        let board = TaskBoard::new(1);
+        let deadline = Nanos::from_millis(10);
+        let tasks = [Request::new(TaskId(1), deadline)];
+        let late = |board: &TaskBoard| board.models[0].late.get();
+        board.executed(ModelId(0), &tasks, BatchShape::of(1), deadline);
+        assert_eq!(late(&board), 0);
+        board.executed(ModelId(0), &tasks, BatchShape::of(1), deadline + Nanos(1));
+        assert_eq!(late(&board), 1);
+    }
 }

@@ -5,7 +5,9 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Policy, Profile};
 use baton_rdma::Transport;
-use baton_rdma::wire::{ActionStatus, CatalogChange, ChangeKind, ModelFailed, RefuseCode, Role};
+use baton_rdma::wire::{
+    ActionStatus, CatalogChange, ChangeKind, ModelFailed, ProfileDesc, RefuseCode, Role,
+};
 use baton_scheduler::limits::READS_MAX;
 use baton_topo::{Cluster, ModelSpec, VariantSpec, WeightsCacheSpec, WeightsSpec};
 use stage::caches::with_cache;
@@ -13,6 +15,8 @@ use stage::changes::{
     TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
 };
 use stage::{Member, Stage, Told, cluster, ms};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 #[test]
 fn an_added_model_is_served_once_its_backends_have_loaded_it() {
@@ -408,4 +412,25 @@ fn a_model_whose_weights_no_cache_of_its_subcluster_has_room_for_is_not_added() 
     }
     let (done, told) = change(&mut stage, ChangeKind::Add, &format!("{TABLE}weights_mib = 4\n"));
     assert!(done, "{told}");
+}
+
+/// From its first batch on: what was measured while it was added is not lost.
+#[test]
+fn an_added_model_is_planned_with_what_its_backend_has_measured() {
+    let mut stage = stage();
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    let mut operator = stage.member(Role::Operator);
+    ask(&mut stage, &mut operator, ChangeKind::Add, TABLE);
+    let told = stage.exchange(&mut backend);
+    let [Told::Table { model, .. }] = told[..] else { panic!("received {told:?}") };
+    let table: Vec<U64> = (0..8).map(|above: u64| U64::from(ms(20 + above).0)).collect();
+    backend.send(&ProfileDesc { model: model.into(), pages: 0.into() }, table.as_bytes());
+    backend.transport.flush();
+    stage.settle();
+    assert!(answer(&mut stage, &mut operator).0);
+    stage.exchange(&mut client);
+    let (_, thread) = newest(&client);
+    let latency = stage.scheduler.model_threads[thread].model(1).latency();
+    assert_eq!([1, 8].map(|size| latency.of(size)), [ms(20), ms(27)]);
 }

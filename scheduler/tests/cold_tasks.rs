@@ -4,9 +4,12 @@
 
 mod stage;
 
-use baton_core::ModelId;
-use baton_rdma::wire::{ActionStatus, COLD_SINCE};
-use stage::cached::{Cold, batch_of, cached, load_of};
+use baton_core::{ModelId, Nanos};
+use baton_rdma::Transport;
+use baton_rdma::wire::{ActionStatus, COLD_SINCE, LoadStatus};
+use baton_topo::Agent;
+use stage::asking::status;
+use stage::cached::{Cold, LOAD, batch_of, cached, done, load_of};
 use stage::{Stage, ms};
 
 /// No slot holds a model, and has not for a while.
@@ -67,4 +70,42 @@ fn a_model_that_moves_takes_along_since_when_it_is_cold() {
     move_to(&mut cold, 0);
     batch_of(&cold.submit(0), 0);
     assert_eq!(cold.backend.cold.len(), 1, "one does");
+}
+
+/// The LOAD ends while the model is on its way: its former home hears of it, and its new one when it is known there.
+#[test]
+fn a_model_whose_load_ends_while_it_moves_is_cold_no_longer() {
+    let mut cold = Cold::on(Stage::new(&cached(2)), &[]);
+    cold.wait(ms(1));
+    let (load, _) = load_of(&cold.submit(0), 0);
+    cold.stage.advance(LOAD);
+    done(&mut cold.backend, load, LoadStatus::Loaded, LOAD, cold.stage.now);
+    cold.backend.transport.flush();
+    assert!(cold.stage.scheduler.control.move_model(ModelId(0), 1));
+    let now = cold.stage.now;
+    cold.stage.scheduler.model_threads[0].poll(now);
+    cold.stage.scheduler.rank.poll(now);
+    let told = cold.stage.exchange(&mut cold.backend);
+    cold.backend.threads.swap(0, 1);
+    cold.execute(batch_of(&told, 0));
+    cold.stage.exchange(&mut cold.frontend);
+    batch_of(&cold.submit(0), 0);
+    assert_eq!(cold.backend.cold, [cold.frontend.task(0, 0)], "a slot holds it");
+}
+
+/// What ends at the deadline is in time.
+#[test]
+fn a_cold_task_is_in_time_up_to_its_deadline() {
+    for (after, in_time) in [(Nanos::ZERO, 1), (Nanos(1), 0)] {
+        let mut cold = cold();
+        let deadline = cold.stage.now + ms(100);
+        let (load, _) = load_of(&cold.submit(1), 1);
+        let batch = batch_of(&cold.loaded(load), 1);
+        cold.wait(ms(100));
+        let ran = (deadline - ms(5), deadline + after);
+        cold.backend.report(batch, 0, ActionStatus::Executed, ran);
+        cold.stage.exchange(&mut cold.backend);
+        let cache = status(&mut cold.stage).models[1].cache.clone().unwrap();
+        assert_eq!((cache.cold, cache.cold_in_time), (1, in_time));
+    }
 }

@@ -4,25 +4,56 @@
 mod stage;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use baton_rdma::wire::ChangeKind;
-use baton_topo::Journal;
-use stage::changes::{change, stage};
-use stage::cluster;
+use baton_rdma::wire::{ChangeKind, Role};
+use baton_topo::{Cluster, Journal};
+use stage::changes::{add, answer, ask, change, loaded, stage};
+use stage::{Stage, Told, cluster};
+
+/// A scheduler that writes changes down, and where.
+fn with_journal(name: &str) -> (Stage, PathBuf) {
+    let file = std::env::temp_dir().join(format!("baton-{}-{name}.toml", std::process::id()));
+    let mut stage = stage();
+    stage.scheduler.control.keep_journal(Journal::open(&file).unwrap(), BTreeMap::new());
+    (stage, file)
+}
+
+/// What the next scheduler makes of it.
+fn replayed(file: &PathBuf) -> Cluster {
+    let next = Journal::open(file).unwrap().replay(&cluster(baton_core::Policy::Eager, 2));
+    std::fs::remove_file(file).unwrap();
+    next.cluster
+}
 
 #[test]
 fn an_operator_is_answered_once_its_change_is_written_down() {
-    let file = std::env::temp_dir().join(format!("baton-{}-journal.toml", std::process::id()));
-    let mut stage = stage();
-    stage.scheduler.control.keep_journal(Journal::open(&file).unwrap(), BTreeMap::new());
+    let (mut stage, file) = with_journal("journal");
     let keys = "[[model]]\nname = \"model-0\"\nslo_ms = 71\n";
     let (is_done, text) = change(&mut stage, ChangeKind::Set, keys);
     assert!(is_done, "{text}");
-    let replayed = Journal::open(&file).unwrap().replay(&cluster(baton_core::Policy::Eager, 2));
-    let slo = |name: &str| {
-        let models = &replayed.cluster.models;
-        models.iter().find(|model| model.name == name).unwrap().slo
-    };
-    assert_eq!(slo("model-0"), stage::ms(71), "the next scheduler knows of it");
-    std::fs::remove_file(file).unwrap();
+    let next = replayed(&file);
+    let model = next.models.iter().find(|model| model.name == "model-0").unwrap();
+    assert_eq!(model.slo, stage::ms(71), "the next scheduler knows of it");
+}
+
+/// The former one leaves last: what is written down of it does not concern its successor.
+#[test]
+fn the_next_scheduler_has_the_successor_of_a_model_that_was_replaced() {
+    let (mut stage, file) = with_journal("replaced");
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    add(&mut stage, &mut backend, &mut client);
+    let mut operator = stage.member(Role::Operator);
+    let smaller = "[[model]]\nname = \"new\"\nalpha_ms = 1\nbeta_ms = 4\nbatch_max = 4\n";
+    ask(&mut stage, &mut operator, ChangeKind::Set, smaller);
+    let told = stage.exchange(&mut backend);
+    let [Told::Table { model, .. }] = told[..] else { panic!("received {told:?}") };
+    loaded(&mut stage, &mut backend, model);
+    assert!(answer(&mut stage, &mut operator).0);
+    let told = stage.exchange(&mut backend);
+    assert!(matches!(told[..], [Told::ModelDown { .. }]), "the former one is forgotten: {told:?}");
+    let next = replayed(&file);
+    let model = next.models.iter().find(|model| model.name == "new").expect("it is served");
+    assert_eq!(model.profile.batch_max(), 4);
 }

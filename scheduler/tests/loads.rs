@@ -287,20 +287,27 @@ fn status_says_of_each_load_why_it_was_ordered_and_what_became_of_it() {
 
 #[test]
 fn status_and_counters_say_why_loads_have_failed() {
-    let mut cold = Cold::start(&[]);
-    let (mut load, _) = load_of(&cold.submit(0), 0);
-    let faults = [LoadFault::Unreadable, LoadFault::Different, LoadFault::Hung].map(|f| f as u8);
-    let reports = [0, 77].into_iter().chain(faults).map(|fault| (LoadStatus::Failed, fault));
-    let names = ["failed", "failed", "unreadable", "different", "hung", "no_pages"];
-    for (at, (told, name)) in reports.chain([(LoadStatus::NoPages, 0)]).zip(names).enumerate() {
-        let now = cold.stage.now;
-        report(&mut cold.backend, load, told, [now, now]);
-        cold.stage.exchange(&mut cold.backend);
-        let cache = status(&mut cold.stage).models[0].cache.clone().unwrap();
-        assert_eq!((cache.failed, cache.failure.as_deref()), (at as u64 + 1, Some(name)));
-        assert_eq!(loads(&mut cold.stage)[at], entry(0, 0, name));
-        (load, _) = load_of(&cold.wait(ms(12)), 0);
+    let counters = ["loads_unreadable", "loads_different", "loads_hung", "loads_without_pages"];
+    let fault = |fault: LoadFault| (LoadStatus::Failed, fault as u8);
+    for (told, name, counts) in [
+        (fault(LoadFault::Unreadable), "unreadable", [1, 0, 0, 0]),
+        (fault(LoadFault::Different), "different", [0, 1, 0, 0]),
+        (fault(LoadFault::Hung), "hung", [0, 0, 1, 0]),
+        ((LoadStatus::NoPages, 0), "no_pages", [0, 0, 0, 1]),
+        (fault(LoadFault::Other), "failed", [0; 4]),
+        ((LoadStatus::Failed, 77), "failed", [0; 4]),
+    ] {
+        let mut cold = Cold::start(&[]);
+        let (mut load, _) = load_of(&cold.submit(0), 0);
+        for times in 1..3 {
+            let now = cold.stage.now;
+            report(&mut cold.backend, load, told, [now, now]);
+            cold.stage.exchange(&mut cold.backend);
+            let cache = status(&mut cold.stage).models[0].cache.clone().unwrap();
+            assert_eq!((cache.failed, cache.failure.as_deref()), (times, Some(name)));
+            assert_eq!(loads(&mut cold.stage)[times as usize - 1], entry(0, 0, name));
+            (load, _) = load_of(&cold.wait(ms(12)), 0);
+            assert_eq!(counted(&cold.stage, counters), counts.map(|count| count * times), "{name}");
+        }
     }
-    let by_reason = ["loads_unreadable", "loads_different", "loads_hung", "loads_without_pages"];
-    assert_eq!(counted(&cold.stage, by_reason), [1; 4]);
 }

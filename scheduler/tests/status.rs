@@ -114,22 +114,21 @@ fn a_models_figures_are_those_of_its_tasks() {
     assert_eq!((status.gpus[0].slot, status.gpus[0].busy), (0, 0.0), "that was another life");
 }
 
-/// No GPU could have served it better.
-#[test]
-fn a_task_that_its_application_cancels_while_it_waits_is_no_bad_one() {
+/// The bad rate of a model of which the slot has all it can have, once something has happened to the third task, which waits.
+fn bad_rate_after(happens: impl FnOnce(&mut Stage, &mut Member, u64)) -> Option<f64> {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
     let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
-    pass(&mut stage, &mut [&mut backend, &mut client], ms(200));
-    // The slot has two batches at most, so the third task waits.
-    let tasks = [0, 1, 2].map(|slot| client.task(slot, 0));
-    for task in tasks {
-        client.submit(0, task, stage.now + ms(30));
-        stage.exchange(&mut client);
+    let mut other = stage.frontend();
+    pass(&mut stage, &mut [&mut backend, &mut client, &mut other], ms(200));
+    // The slot has two batches at most.
+    for slot in 0..2 {
+        other.submit(0, other.task(slot, 0), stage.now + ms(30));
+        stage.exchange(&mut other);
     }
-    client.cancel(0, tasks[2]);
-    let told = stage.exchange(&mut client);
-    let is_its = |told: &Told| matches!(told, Told::Ended { task, .. } if *task == tasks[2]);
-    assert!(told.iter().any(is_its), "{told:?}");
+    let waits = client.task(0, 0);
+    client.submit(0, waits, stage.now + ms(30));
+    stage.exchange(&mut client);
+    happens(&mut stage, &mut client, waits);
     let actions = stage.exchange(&mut backend);
     stage.advance(ms(12));
     for told in &actions {
@@ -138,9 +137,24 @@ fn a_task_that_its_application_cancels_while_it_waits_is_no_bad_one() {
         backend.report(batch, gpu, ActionStatus::Executed, ran);
     }
     stage.exchange(&mut backend);
-    pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
-    let model = &status(&mut stage).models[0];
-    assert_eq!((model.bad_rate, model.mean_batch), (Some(0.0), Some(1.0)));
+    pass(&mut stage, &mut [&mut backend, &mut other], ms(2_000));
+    status(&mut stage).models[0].bad_rate
+}
+
+/// No GPU could have served it better.
+#[test]
+fn a_task_that_its_application_gives_up_while_it_waits_is_no_bad_one() {
+    let cancelled = bad_rate_after(|stage, client, task| {
+        client.cancel(0, task);
+        let told = stage.exchange(client);
+        let is_its = |told: &Told| matches!(told, Told::Ended { task: of, .. } if *of == task);
+        assert!(told.iter().any(is_its), "{told:?}");
+    });
+    let left = bad_rate_after(|stage, client, _| {
+        client.transport.close(client.control, RefuseCode::Shutdown, "it is gone");
+        stage.exchange(client);
+    });
+    assert_eq!((cancelled, left), (Some(0.0), Some(0.0)));
 }
 
 /// A backend whose clock is beside itself, or that lies.

@@ -10,7 +10,7 @@ use baton_rdma::Transport;
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ChangeKind, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
 };
-use baton_topo::{Cluster, ModelSpec, SchedulerSpec};
+use baton_topo::{Cluster, ModelSpec, SchedulerSpec, VariantSpec};
 use stage::asking::status;
 use stage::changes::{TABLE, answer, ask, loaded, newest};
 use stage::{Member, Stage, Told, cluster, ms};
@@ -47,7 +47,11 @@ struct Play {
 
 impl Play {
     fn new(policy: Policy) -> Self {
-        let mut stage = Stage::new(&shared(policy));
+        Self::of(&shared(policy))
+    }
+
+    fn of(cluster: &Cluster) -> Self {
+        let mut stage = Stage::new(cluster);
         let frontend = stage.frontend();
         let mut backend = stage.member(Role::Backend);
         for model in 0..2 {
@@ -162,6 +166,26 @@ fn other_rules_are_followed_where_bursts_lose_tasks() {
     play.advance(ms(1));
     let moved = play.stage.scheduler.model_threads[1].model(1).rules();
     assert_eq!(moved, others, "a model that moves follows what its sub-cluster follows");
+}
+
+/// Each has a second one, for which there is never the time.
+#[test]
+fn other_rules_are_followed_where_every_model_has_variants() {
+    let variant = |name: &str, accuracy, beta| VariantSpec {
+        name: name.to_owned(),
+        accuracy,
+        profile: Profile::linear(US.times(457), beta, 8).unwrap(),
+        file: None,
+        sha256: None,
+    };
+    let mut cluster = shared(Policy::Baton);
+    for model in &mut cluster.models {
+        let beta = US.times(3_163);
+        model.variants = vec![variant("a", 70_000, beta), variant("b", 75_000, OBJECTIVE)];
+    }
+    let mut play = Play::of(&cluster);
+    play.until_changed(&[0, 1]);
+    assert_eq!(play.rules(0), play.stage.scheduler.rank.rules(SubclusterId(0)));
 }
 
 /// One that moves brings the rules along; one that is added has only its ModelThread to know them from.

@@ -1,17 +1,22 @@
 //! A gRPC client that does as little as possible for the test: messages are bytes, trailers are looked at.
 #![allow(dead_code, reason = "every test file uses another part")]
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time;
 
@@ -65,8 +70,35 @@ pub(crate) struct Tensor {
 /// A connection.
 pub(crate) struct Grpc {
     runtime: Runtime,
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Requests>,
     authorization: Option<String>,
+}
+
+/// The messages of a call, as they are given.
+struct Requests(UnboundedReceiver<Bytes>);
+
+impl Body for Requests {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|message| message.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// A stream that the server has answered, and that takes further messages.
+pub(crate) struct Open {
+    requests: UnboundedSender<Bytes>,
+    answers: JoinHandle<Ended>,
+}
+
+impl Open {
+    pub(crate) fn send(&self, message: &[u8]) {
+        self.requests.send(framed(message)).unwrap();
+    }
 }
 
 /// How a call ended.
@@ -145,6 +177,29 @@ impl Grpc {
         timeout: Option<&str>,
         messages: &[Vec<u8>],
     ) -> JoinHandle<Ended> {
+        let (requests, answer) = self.ask(method, timeout);
+        messages.iter().for_each(|message| requests.send(framed(message)).unwrap());
+        self.runtime.spawn(async { collected(answer.await).await })
+    }
+
+    /// Begins a stream of messages that come later, and waits for the server to have seen it.
+    pub(crate) fn open_stream(&self, method: &str, timeout: Option<&str>) -> Open {
+        let (requests, answer) = self.ask(method, timeout);
+        let answer = self.runtime.block_on(async { time::timeout(BOUND, answer).await.unwrap() });
+        Open { requests, answers: self.runtime.spawn(collected(answer)) }
+    }
+
+    /// The end of a stream that has no further messages.
+    pub(crate) fn close(&self, Open { requests, answers }: Open) -> Ended {
+        drop(requests);
+        self.end(answers)
+    }
+
+    fn ask(
+        &self,
+        method: &str,
+        timeout: Option<&str>,
+    ) -> (UnboundedSender<Bytes>, impl Future<Output = Response<Incoming>> + Send + use<>) {
         let path = format!("http://x/inference.GRPCInferenceService/{method}");
         let mut request = Request::post(path).header("content-type", "application/grpc");
         if let Some(timeout) = timeout {
@@ -153,19 +208,10 @@ impl Grpc {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let framed =
-            |message: &Vec<u8>| [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
-        let body: Vec<u8> = messages.iter().flat_map(framed).collect();
-        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let (requests, body) = unbounded_channel();
+        let request = request.body(Requests(body)).unwrap();
         let mut sender = self.sender.clone();
-        self.runtime.spawn(async move {
-            let answer = sender.send_request(request).await.unwrap();
-            assert_eq!(answer.status(), 200);
-            let headers = answer.headers().clone();
-            let body = answer.into_body().collect().await.unwrap();
-            let trailers = body.trailers().cloned().unwrap_or(headers);
-            Ended { messages: unframed(&body.to_bytes()), trailers }
-        })
+        (requests, async move { sender.send_request(request).await.unwrap() })
     }
 
     /// The end of a call.
@@ -176,6 +222,19 @@ impl Grpc {
     pub(crate) fn call(&self, method: &str, timeout: Option<&str>, message: &[u8]) -> Ended {
         self.end(self.begin(method, timeout, message))
     }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
+}
+
+/// How the call of this answer ends.
+async fn collected(answer: Response<Incoming>) -> Ended {
+    assert_eq!(answer.status(), 200);
+    let headers = answer.headers().clone();
+    let body = answer.into_body().collect().await.unwrap();
+    let trailers = body.trailers().cloned().unwrap_or(headers);
+    Ended { messages: unframed(&body.to_bytes()), trailers }
 }
 
 /// The messages of a body.

@@ -146,10 +146,13 @@ fn a_load_of_a_lost_scheduler_is_not_reported_to_the_next_and_gives_its_pages_ba
     world.hands[0].finish_aside();
     world.settle(&mut []);
     assert_eq!(world.thread.take(), [], "no scheduler knows of it");
-    while world.hands[0].other().is_some() {
+    let mut done = Vec::new();
+    while let Some((what, _)) = world.hands[0].other() {
+        done.push(what);
         world.hands[0].finish_other();
         world.settle(&mut []);
     }
+    assert_eq!(done, ["install", "remove"], "its memory is not kept");
     let next = world.load(SMALL, &[]);
     world.settle(&mut []);
     copied(&mut world);

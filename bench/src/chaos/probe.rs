@@ -76,9 +76,10 @@ impl ProbeClient {
 
     fn submit(&mut self, now: Nanos) {
         let number = self.tally.submitted;
-        self.tally.arrival(self.due.min(now), now);
+        let due = self.due.min(now);
+        self.tally.arrival(due, now);
         let Ok(mut input) = self.model.input() else {
-            return self.tally.refuse_for("slab_exhausted");
+            return self.tally.refuse_for(due, "slab_exhausted");
         };
         let expected = self.inputs.fill(number, &mut input);
         let patient = number.is_multiple_of(PATIENT);
@@ -86,7 +87,7 @@ impl ProbeClient {
         match input.submit(deadline) {
             Ok(ticket) => self.open.push(Open { ticket, expected }),
             // The deadline is ahead and the client open: nothing else can be against it.
-            Err(_) => self.tally.refuse_for("scheduler_lost"),
+            Err(_) => self.tally.refuse_for(due, "scheduler_lost"),
         }
     }
 
@@ -104,9 +105,10 @@ impl ProbeClient {
     }
 
     fn judge(&mut self, task: &Open, outcome: &Outcome) {
+        let due = task.ticket.submitted();
         match outcome {
-            Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
-            Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
+            Outcome::Dropped(reason, _) => self.tally.drop_for(due, *reason),
+            Outcome::Failed(reason, _) => self.tally.fail_for(due, *reason),
             Outcome::Completed(reply) => {
                 let verdict =
                     self.inputs.judge(task.expected, reply.timing().variant, reply.bytes());

@@ -20,7 +20,6 @@ use super::outcomes::{Record, Writer};
 use super::schedule::Due;
 use super::supply::Supply;
 use super::tally::Tally;
-use super::timeline::End;
 use super::{Finished, LoadConfig, LoadError, Progress};
 
 /// How long a task that has overtaken an older one may wait to be noticed: a look at a thousand tickets takes as long as
@@ -248,9 +247,7 @@ impl Generator {
         match self.try_submit(number, due) {
             Ok(task) => self.follow(task),
             Err(reason) => {
-                let tally = &mut self.targets[due.model].tally;
-                tally.refuse_for(reason);
-                tally.mark(due.at, End::Lost);
+                self.targets[due.model].tally.refuse_for(due.at, reason);
                 self.supply.refused(due.model);
             }
         }
@@ -363,8 +360,8 @@ impl Target {
     /// Counts an outcome. What an answer is worth, if it is one.
     fn judge(&mut self, task: &Outstanding, outcome: &Outcome) -> Option<Verdict> {
         match outcome {
-            Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
-            Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
+            Outcome::Dropped(reason, _) => self.tally.drop_for(task.due, *reason),
+            Outcome::Failed(reason, _) => self.tally.fail_for(task.due, *reason),
             Outcome::Completed(reply) => {
                 let variant = reply.timing().variant;
                 let verdict = self.inputs.judge(task.expected, variant, &self.answer(reply));
@@ -377,7 +374,6 @@ impl Target {
                 return Some(verdict);
             }
         }
-        self.tally.mark(task.due, End::Lost);
         None
     }
 

@@ -53,7 +53,6 @@ pub(crate) use supply::Supply;
 pub(crate) use table::write_reasons;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
-pub(crate) use timeline::End;
 pub use timeline::Timeline;
 
 /// Files of inputs and their right answers, for models by name or for all others.

@@ -275,7 +275,7 @@ mod tests {
         let mut tallies = vec![Tally::new("a", Duration::from_millis(9)); 3];
         for (tally, lost) in tallies.iter_mut().zip([1, 3, 0]) {
             (0..10).for_each(|_| tally.arrival(Nanos::ZERO, Nanos::ZERO));
-            (0..lost).for_each(|_| tally.refuse_for("x"));
+            (0..lost).for_each(|_| tally.refuse_for(Nanos::ZERO, "x"));
             tally.completed = 10 - lost;
         }
         tallies[2] = Tally::default();

@@ -106,30 +106,32 @@ impl Tally {
     }
 
     /// Marks the end of a task that was due at `due` in the timeline, if there is one.
-    pub(crate) fn mark(&mut self, due: Nanos, end: End) {
+    fn mark(&mut self, due: Nanos, end: End) {
         if let Some(timeline) = &mut self.timeline {
             timeline.ended(due, end);
         }
     }
 
-    /// Counts a task given up by the scheduler.
-    pub(crate) fn drop_for(&mut self, reason: DropReason) {
-        self.shed_for(reason.as_str());
+    /// Counts a task that was due at `due` and that the scheduler gave up.
+    pub(crate) fn drop_for(&mut self, due: Nanos, reason: DropReason) {
+        self.shed_for(due, reason.as_str());
     }
 
     /// Counts a task given up by a server, for a reason in its words.
-    pub(crate) fn shed_for(&mut self, reason: &str) {
+    pub(crate) fn shed_for(&mut self, due: Nanos, reason: &str) {
         count(&mut self.dropped, reason);
+        self.mark(due, End::Lost);
     }
 
     /// Counts a task that broke.
-    pub(crate) fn fail_for(&mut self, reason: FailReason) {
-        count(&mut self.failed, reason.as_str());
+    pub(crate) fn fail_for(&mut self, due: Nanos, reason: FailReason) {
+        self.refuse_for(due, reason.as_str());
     }
 
     /// Counts a task that failed at the generator, for a reason of its own.
-    pub(crate) fn refuse_for(&mut self, reason: &str) {
+    pub(crate) fn refuse_for(&mut self, due: Nanos, reason: &str) {
         count(&mut self.failed, reason);
+        self.mark(due, End::Lost);
     }
 
     /// Counts an answer to a task that was due at `due`.
@@ -269,7 +271,8 @@ pub(crate) mod tests {
 
     /// A model's tally with one of everything.
     pub(crate) fn sample(name: &str) -> Tally {
-        let mut tally = Tally::new(name, Duration::from_millis(40));
+        let mut tally =
+            Tally::new(name, Duration::from_millis(40)).with_timeline(Nanos::ZERO, 10.0);
         (0..8).for_each(|ms| tally.arrival(Nanos::from_millis(ms), Nanos::from_millis(ms)));
         for (landed_ms, verdict) in [
             (10, Verdict::Right),
@@ -280,16 +283,17 @@ pub(crate) mod tests {
             let timing = Timing { cold: landed_ms > 20, ..timing(landed_ms) };
             tally.answer(Nanos::ZERO, &timing, verdict);
         }
-        tally.drop_for(DropReason::Window);
-        tally.drop_for(DropReason::Window);
-        tally.fail_for(FailReason::BackendLost);
-        tally.refuse_for("slab_exhausted");
+        tally.drop_for(Nanos::from_millis(1_100), DropReason::Window);
+        tally.shed_for(Nanos::from_millis(1_200), "window");
+        tally.fail_for(Nanos::from_millis(1_300), FailReason::BackendLost);
+        tally.refuse_for(Nanos::from_millis(1_400), "slab_exhausted");
         tally
     }
 
     fn timing(landed_ms: u64) -> Timing {
         Timing {
-            submitted: Nanos::ZERO,
+            // Late: what a generator takes is the task's time.
+            submitted: Nanos::from_millis(3),
             started: Nanos::from_millis(1),
             finished: Nanos::from_millis(5),
             landed: Nanos::from_millis(landed_ms),
@@ -315,7 +319,10 @@ pub(crate) mod tests {
         assert_eq!(tally.batches, 2.0);
         assert_eq!(tally.wrong_answers, 0);
         let shortest_ms = |of: &Latency| of.quantile_ms(0.25).unwrap().round();
-        assert_eq!((shortest_ms(&tally.latency), shortest_ms(&tally.overhead)), (10.0, 6.0));
+        assert_eq!((shortest_ms(&tally.latency), shortest_ms(&tally.overhead)), (10.0, 3.0));
+        let timeline = tally.timeline.as_ref().unwrap();
+        let ends = timeline.parts().map(|(_, part)| [part.good, part.late, part.lost]);
+        assert_eq!(ends.take(2).collect::<Vec<_>>(), [[3, 1, 0], [0, 0, 4]]);
     }
 
     #[test]
@@ -330,6 +337,6 @@ pub(crate) mod tests {
         assert_eq!(twice.batches, 4.0);
         let travelled: Tally =
             serde_json::from_str(&serde_json::to_string(&twice).unwrap()).unwrap();
-        assert_eq!(travelled, twice);
+        assert_eq!(travelled, Tally { timeline: None, ..twice }, "curves stay where they are");
     }
 }

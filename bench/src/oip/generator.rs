@@ -20,7 +20,7 @@ use super::outcome::Refused;
 use super::request::{Encoded, Encoder, Encoding};
 use super::timer::Timer;
 use super::{answer, url::Protocol};
-use crate::load::{Due, End, Expected, Inputs, Progress, Supply, Tally, Verdict};
+use crate::load::{Due, Expected, Inputs, Progress, Supply, Tally, Verdict};
 
 /// Arrivals dispatched before answers are looked at again.
 const BURST_MAX: usize = 256;
@@ -148,9 +148,7 @@ impl Load {
         target.tally.arrival(due, self.clock.now());
         let deadline = due + within.unwrap_or(target.within);
         if state.outstanding >= OUTSTANDING_MAX {
-            let tally = &mut state.targets[model].tally;
-            tally.refuse_for("generator_full");
-            tally.mark(due, End::Lost);
+            state.targets[model].tally.refuse_for(due, "generator_full");
             return state.supply.refused(model);
         }
         state.outstanding += 1;
@@ -235,13 +233,8 @@ impl Load {
         let tally = &mut state.targets[job.model].tally;
         match end {
             Ok((verdict, landed)) => tally.answer_at(job.due, landed, job.deadline, verdict),
-            Err(refused) => {
-                match refused {
-                    Refused::Shed(reason) => tally.shed_for(&reason),
-                    Refused::Failed(reason) => tally.refuse_for(&reason),
-                }
-                tally.mark(job.due, End::Lost);
-            }
+            Err(Refused::Shed(reason)) => tally.shed_for(job.due, &reason),
+            Err(Refused::Failed(reason)) => tally.refuse_for(job.due, &reason),
         }
         state.supply.ended(job.model);
         state.outstanding -= 1;

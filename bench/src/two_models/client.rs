@@ -170,7 +170,7 @@ impl LoadClient {
         };
         match ticket {
             Ok(ticket) => self.outstanding.push(Outstanding { ticket, model, due, span: number }),
-            Err(reason) => span.models[model].refuse_for(reason),
+            Err(reason) => span.models[model].refuse_for(due, reason),
         }
     }
 
@@ -198,8 +198,8 @@ impl LoadClient {
                 let timing = reply.timing();
                 tally.answer(timing.submitted, timing, Verdict::Unchecked);
             }
-            Outcome::Dropped(reason, _) => tally.drop_for(*reason),
-            Outcome::Failed(reason, _) => tally.fail_for(*reason),
+            Outcome::Dropped(reason, _) => tally.drop_for(task.due, *reason),
+            Outcome::Failed(reason, _) => tally.fail_for(task.due, *reason),
         }
     }
 }

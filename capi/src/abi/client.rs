@@ -189,3 +189,50 @@ pub extern "C" fn baton_client_model_at(
         Ok(OK)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    const NOTHING: Config = Config {
+        struct_size: 0,
+        slots_per_model: 0,
+        scheduler: c"127.0.0.1:7700".as_ptr(),
+        etcd: ptr::null(),
+        etcd_prefix: ptr::null(),
+        models: ptr::null(),
+        model_count: 0,
+        listen: ptr::null(),
+        tls_ca: ptr::null(),
+        tls_cert: ptr::null(),
+        tls_key: ptr::null(),
+        etcd_lease_ttl_s: 0,
+        reserved: 0,
+        connect_timeout_ns: 0,
+        lease_grace_ns: 0,
+        leave_timeout_ns: 0,
+    };
+
+    #[test]
+    fn each_setting_is_its_own_and_zero_leaves_what_is_usual() {
+        let usual = || ClientConfig::new(([127, 0, 0, 1], 7700).into());
+        let ns = Duration::from_nanos;
+        let models = [c"a".as_ptr(), c"b".as_ptr()];
+        let named = Config { models: models.as_ptr(), model_count: 2, ..NOTHING };
+        let listen = Config { listen: c"127.0.0.2:7".as_ptr(), ..NOTHING };
+        let cases = [
+            (NOTHING, usual()),
+            (Config { slots_per_model: 3, ..NOTHING }, usual().slots_per_model(3)),
+            (named, usual().models(["a", "b"])),
+            (listen, usual().listen(([127, 0, 0, 2], 7).into())),
+            (Config { connect_timeout_ns: 5, ..NOTHING }, usual().connect_timeout(ns(5))),
+            (Config { lease_grace_ns: 6, ..NOTHING }, usual().lease_grace(ns(6))),
+            (Config { leave_timeout_ns: 7, ..NOTHING }, usual().leave_timeout(ns(7))),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(format!("{:?}", settings(&given).unwrap()), format!("{expected:?}"));
+        }
+    }
+}

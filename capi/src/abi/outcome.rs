@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
-use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Nanos, Outcome};
+use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Nanos, Outcome, Timing};
 
 use super::pointers::{Buffer, InStruct, Out, Sized};
 use super::reply::REPLIES;
@@ -22,24 +22,9 @@ pub(super) const BY_CLIENT: i32 = 3;
 pub(super) fn put(out: Sized<OutcomeStruct>, outcome: Outcome) -> Result<()> {
     out.put(match outcome {
         Outcome::Completed(reply) => {
-            let timing = *reply.timing();
-            let is_late = u32::from(reply.late());
-            OutcomeStruct {
-                kind: COMPLETED,
-                ended_by: BY_BACKEND,
-                is_late,
-                batch_size: timing.batch_size,
-                gpu: timing.gpu.0,
-                reply: ReplyHandle { id: REPLIES.insert(Arc::new(reply))? },
-                submitted_ns: timing.submitted.0,
-                deadline_ns: timing.deadline.0,
-                started_ns: timing.started.0,
-                finished_ns: timing.finished.0,
-                ended_ns: timing.landed.0,
-                clock_error_ns: timing.clock_error.0,
-                is_cold: timing.cold.into(),
-                ..NOTHING
-            }
+            let (timing, is_late) = (*reply.timing(), reply.late());
+            let reply = ReplyHandle { id: REPLIES.insert(Arc::new(reply))? };
+            completed(&timing, is_late, reply)
         }
         Outcome::Dropped(reason, record) => unanswered(DROPPED, reason.code(), &record),
         Outcome::Failed(reason, record) => unanswered(FAILED, reason.code(), &record),
@@ -67,6 +52,25 @@ const NOTHING: OutcomeStruct = OutcomeStruct {
     is_cold: 0,
     reserved: 0,
 };
+
+fn completed(timing: &Timing, is_late: bool, reply: ReplyHandle) -> OutcomeStruct {
+    OutcomeStruct {
+        kind: COMPLETED,
+        ended_by: BY_BACKEND,
+        is_late: is_late.into(),
+        batch_size: timing.batch_size,
+        gpu: timing.gpu.0,
+        reply,
+        submitted_ns: timing.submitted.0,
+        deadline_ns: timing.deadline.0,
+        started_ns: timing.started.0,
+        finished_ns: timing.finished.0,
+        ended_ns: timing.landed.0,
+        clock_error_ns: timing.clock_error.0,
+        is_cold: timing.cold.into(),
+        ..NOTHING
+    }
+}
 
 fn unanswered(kind: i32, reason: u8, record: &EndRecord) -> OutcomeStruct {
     OutcomeStruct {
@@ -173,6 +177,8 @@ fn fail_name(reason: FailReason) -> &'static CStr {
 
 #[cfg(test)]
 mod tests {
+    use baton_client::GpuId;
+
     use super::*;
 
     /// What [`baton_outcome_explain`] makes its words of.
@@ -189,6 +195,34 @@ mod tests {
             };
             assert_eq!(record(&unanswered(DROPPED, 1, &there)), there);
         }
+    }
+
+    #[test]
+    fn each_figure_of_an_answer_has_its_field() {
+        let timing = Timing {
+            submitted: Nanos(1),
+            started: Nanos(2),
+            finished: Nanos(3),
+            landed: Nanos(4),
+            deadline: Nanos(5),
+            clock_error: Nanos(6),
+            batch_size: 7,
+            gpu: GpuId(8),
+            variant: 9,
+            cold: true,
+        };
+        let answered = |is_late, cold| {
+            let timing = Timing { cold, ..timing };
+            let all = completed(&timing, is_late, ReplyHandle { id: 10 });
+            let moments = [all.submitted_ns, all.started_ns, all.finished_ns, all.ended_ns];
+            assert_eq!((all.kind, all.ended_by), (COMPLETED, BY_BACKEND));
+            assert_eq!((moments, all.deadline_ns, all.clock_error_ns), ([1, 2, 3, 4], 5, 6));
+            assert_eq!((all.batch_size, all.gpu, all.reply.id), (7, 8, 10));
+            assert_eq!((all.reason, all.resubmitted, all.retry_after_ns), (0, 0, 0));
+            [all.is_late, all.is_cold]
+        };
+        assert_eq!(answered(true, false), [1, 0]);
+        assert_eq!(answered(false, true), [0, 1]);
     }
 
     #[test]

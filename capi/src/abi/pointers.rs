@@ -213,3 +213,52 @@ fn wrong_size(name: &str, known: usize) -> Refusal {
         "struct_size of {name} is not set: set it to sizeof({name}), which is {known} here or more"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::structs::ModelInfo;
+    use super::*;
+
+    const INFO: ModelInfo = ModelInfo {
+        struct_size: 0,
+        is_removed: 1,
+        name: ptr::null(),
+        input_bytes: 2,
+        output_bytes: 3,
+        input_count: 4,
+        output_count: 5,
+        slo_ns: 6,
+        retry_after_ns: 7,
+    };
+
+    /// The struct as a program knows it that was compiled with a later version of the library.
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Later {
+        info: ModelInfo,
+        more: u64,
+    }
+
+    const LATER: u32 = size_of::<Later>() as u32;
+
+    #[test]
+    fn what_a_later_program_knows_beyond_this_library_is_zero() {
+        let info = ModelInfo { struct_size: LATER, ..INFO };
+        let mut later = [Later { info, more: u64::MAX }; 2];
+        let out = OutStruct(ptr::from_mut(&mut later[0]).cast::<ModelInfo>());
+        out.given().unwrap().put(ModelInfo { slo_ns: 60, ..INFO });
+        assert_eq!(
+            (later[0].info.struct_size, later[0].info.slo_ns, later[0].more),
+            (LATER, 60, 0)
+        );
+        assert_eq!((later[1].info.slo_ns, later[1].more), (6, u64::MAX), "that is another one");
+    }
+
+    #[test]
+    fn structs_of_a_later_program_lie_as_far_apart_as_it_says() {
+        let info = |slo_ns| ModelInfo { struct_size: LATER, slo_ns, ..INFO };
+        let later = [8, 9].map(|slo_ns| Later { info: info(slo_ns), more: u64::MAX });
+        let array = InStruct(later.as_ptr().cast::<ModelInfo>()).array(2).unwrap();
+        assert_eq!(array.iter().map(|info| info.slo_ns).collect::<Vec<_>>(), [8, 9]);
+    }
+}

@@ -267,4 +267,22 @@ mod tests {
             assert_eq!(sharer.patience(Some(long)), Some(long));
         }
     }
+
+    /// A backend that takes nothing holds no more than its share of memory: then its slabs are read over TCP.
+    #[test]
+    fn a_backend_for_which_too_much_waits_is_left_to_tcp() {
+        for (more, stays) in [(0, true), (1, false), (2, false)] {
+            let mut sharer = Sharer::new().unwrap();
+            (0..2).for_each(|conn| sharer.on_offer(ConnId(conn), &offer([0; 16])));
+            let [one, other] = [0, 1].map(|at| sharer.backends[at]);
+            let slab = (parcel(0, [0; 16]).slab, None);
+            sharer.give(&other, &vec![slab.clone(); 3]);
+            sharer.give(&one, &vec![slab; UNSENT_MAX - 3 + more]);
+            let waits = if stays { UNSENT_MAX } else { 3 };
+            assert_eq!(
+                (sharer.backends.len(), sharer.unsent.len()),
+                (1 + usize::from(stays), waits)
+            );
+        }
+    }
 }

@@ -20,8 +20,7 @@ pub(crate) struct Trying {
 impl Trying {
     /// Of every sub-cluster; none where nothing else is tried.
     pub(crate) fn all(scenario: &Scenario, policy: Policy, homes: &[SubclusterId]) -> Vec<Self> {
-        let all_have_variants = scenario.models.iter().all(|model| !model.variants.is_empty());
-        let may_try = policy == Policy::Baton && scenario.memory.is_none() && !all_have_variants;
+        let may_try = policy == Policy::Baton && scenario.memory.is_none();
         let subclusters = (0..scenario.subclusters.count()).filter(|_| may_try);
         subclusters.map(|subcluster| Self::new(homes, SubclusterId(subcluster))).collect()
     }

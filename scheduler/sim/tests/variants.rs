@@ -121,6 +121,32 @@ fn queue_fit_keeps_attainment_where_slackfit_collapses() {
     assert!(cheapest < 0.5 && accuracy > 73.8, "{cheapest}");
 }
 
+/// Where a task that comes while a batch executes cannot wait for a long one, and in overload: what the cheapest alone answers
+/// in time is answered in time.
+#[test]
+fn accuracy_is_not_paid_for_with_tasks() {
+    let cheapest =
+        "[[model]]\nname = 'super'\nslo_ms = 36\nbatch_max = 16\nalpha_ms = 0.4\nbeta_ms = 1.0";
+    let gamma = "{ process = 'gamma', shape = 0.125 }";
+    let poisson = "{ process = 'poisson' }";
+    let loads = [(1, 5.0, poisson, 400.0), (3, 4.0, gamma, 1_500.0), (1, 36.0, poisson, 2_500.0)];
+    for (gpus, slo_ms, arrival, rate_rps) in loads {
+        let attained = |models: &str| {
+            let models = models.replace("slo_ms = 36", &format!("slo_ms = {slo_ms}"));
+            at(&scenario(gpus, arrival, &models), "baton", rate_rps, 1).satisfied
+        };
+        let (with, without) = (attained(P0), attained(cheapest));
+        assert!(with >= without - 0.001, "{with} for {without} in {slo_ms} ms with {gpus} GPUs");
+    }
+}
+
+#[test]
+fn what_is_to_come_keeps_one_gpu_from_the_longest_batches() {
+    let bursty = "{ process = 'bursty', base_rps = 190, shape = 0.125 }";
+    let (attainment, accuracy) = quality(&scenario(1, bursty, P0), "baton", 880.0);
+    assert!(attainment >= 0.9995 && accuracy >= 77.84, "{attainment} {accuracy}");
+}
+
 #[test]
 fn plans_that_are_sent_ahead_cost_no_accuracy() {
     let network = format!("network = {{ ctrl_us = 300, data_us_per_task = 20 }}\n{P0}");

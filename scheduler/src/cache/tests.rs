@@ -241,3 +241,32 @@ fn a_slot_that_has_left_holds_nothing() {
     bed.cache.leave(Nanos::ZERO, SLOT);
     assert_eq!((bed.resident(), bed.cache.levels().pages_free(SLOT.id)), (vec![], Some(4)));
 }
+
+/// A thread that has no room for them now hears of them later.
+#[test]
+fn news_for_which_a_thread_has_no_room_waits() {
+    let mut bed = Bed::with_slot(&[]);
+    let full = CacheOrder::Readiness(UNBOUND, Readiness::Resident);
+    while bed.cache.ends.threads[1].try_send(full.clone()).is_ok() {}
+    assert_eq!(bed.settle(Nanos::ZERO, 1), 0);
+    bed.orders(1);
+    assert_eq!(bed.settle(Nanos(1), 1), 3, "each model's, and once");
+    assert_eq!(bed.orders(1).len(), 3);
+    assert_eq!(bed.settle(Nanos(2), 1), 0);
+}
+
+#[test]
+fn a_load_that_failed_counts_as_over_when_its_pause_is() {
+    let mut bed = Bed::with_slot(&[]);
+    bed.settle(Nanos::ZERO, 0);
+    bed.orders(0);
+    bed.links[0].arrived(ModelId(1), true);
+    bed.settle(COUNT_EVERY, 0);
+    let (name, _) = load_in(&bed.orders(0)).unwrap();
+    let end = LoadEnd::Failed(Failure::Hung);
+    bed.links[0].report(LoadReport { name, slot: SLOT.id, end });
+    let at = COUNT_EVERY + Nanos(3);
+    assert_eq!(bed.take_reports(at), 1);
+    bed.settle(COUNT_EVERY.times(2), 0);
+    assert_eq!(bed.cache.next_timer(), at + FAILED_PAUSE, "before the next count");
+}

@@ -115,7 +115,6 @@ impl<T: Transport> ControlThread<T> {
 
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
-        self.operator_gone(conn);
         let Some(member) = conversation.member else { return };
         match conversation.left {
             true => self.note_left(member),

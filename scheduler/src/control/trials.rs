@@ -58,13 +58,11 @@ impl<T: Transport> ControlThread<T> {
     }
 
     /// Trials know no weights that have to be loaded. They replay a model with variants as its cheapest: where tasks are
-    /// lost beside models without variants, it has no other.
+    /// lost, it executes no other.
     fn may_try(&self, subcluster: SubclusterId) -> bool {
-        let mut models = self.parts.catalog.served_by(subcluster);
         matches!(self.trying.step, Step::Nothing)
             && self.parts.common.policy() == Policy::Baton
             && !self.has_cache(subcluster)
-            && models.any(|(_, entry)| entry.spec.variants.is_empty())
     }
 
     /// What the sub-cluster's models follow, if the policy has a choice.

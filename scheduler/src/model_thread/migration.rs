@@ -63,7 +63,7 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// Hands the model over. From now on what arrives for it is passed on.
-    pub(super) fn release(&mut self, now: Nanos, model: ModelId, mut to: MigrationChannel) {
+    pub(super) fn release(&mut self, model: ModelId, mut to: MigrationChannel) {
         let Place::Here(at) = self.out.places[model.0 as usize] else {
             unreachable!("a model is moved from where it is, once it has arrived there");
         };
@@ -72,7 +72,6 @@ impl<T: Transport> ModelThread<T> {
             mem::replace(&mut self.models[at as usize], vacant);
         self.timers.remove(at);
         self.vacant.push(at);
-        self.load.write(model, load(now, &state));
         let last = self.out.link.last_candidate(model);
         let cold = self.out.cold.of(model);
         let moving = ModelInTransit { state, subcluster, quota, cold, last };

@@ -6,6 +6,8 @@ mod migration;
 mod recording;
 mod shutdown;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::{mem, sync::Arc};
 
@@ -234,7 +236,7 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::Forget { model } => self.forget(model),
             ModelCommand::NextLife { model, life } => self.out.lives[model.0 as usize] = life,
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
-            ModelCommand::Release { model, to } => self.release(now, model, to),
+            ModelCommand::Release { model, to } => self.release(model, to),
             ModelCommand::ReportLoad => {
                 self.report_load(now);
                 self.check_recording(now);

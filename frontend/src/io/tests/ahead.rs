@@ -192,6 +192,20 @@ fn a_lost_scheduler_s_task_goes_to_the_next_once_its_input_is_written() {
     completes(&mut world, again, ticket, 4);
 }
 
+/// Its input was written before it went there, so a backend that finds none has not looked too early.
+#[test]
+fn a_task_of_the_next_scheduler_is_not_ahead_of_its_input() {
+    let (mut world, client) = World::open();
+    let (input, mut ticket) = ahead(&mut world, &client, LONG);
+    write(&mut world, input, 4);
+    world.lose_scheduler();
+    world.take_back(NUMBER);
+    let [_, (again, _)] = submits(&mut world, 0)[..] else { panic!() };
+    world.connect_backend(Role::Backend, TOKEN + u64::from(NUMBER));
+    answer_without(&mut world, again);
+    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::StaleGeneration, _))));
+}
+
 #[test]
 fn where_inputs_are_read_from_afar_no_one_hears_of_a_task_before_its_input_is_written() {
     let (mut world, client) = World::open();

@@ -9,9 +9,11 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use baton_topo::{Idle, Placement};
-use baton_types::DropReason;
+use baton_types::{CostHint, DropReason};
 
+use super::rejoining::{NUMBER, submits};
 use super::world::*;
+use crate::session::{Asked, Task};
 use crate::{
     Client, CompletionQueue, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
 };
@@ -326,4 +328,23 @@ impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Its thread had the former number still, and stood still before it handed the task over.
+#[test]
+fn what_comes_under_the_former_number_is_submitted_under_the_new_one() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let id = alpha.model().acquire().unwrap().submit();
+    world.lose_scheduler();
+    world.take_back(NUMBER);
+    let asked = Asked { cost: CostHint::default(), accuracy_min: 0 };
+    let task = Task::new(id, alpha.model().place, (world.now, world.now + SLO), asked, 1);
+    client.guard.session.hand_over(alpha.model(), task);
+    world.steps(2);
+    let heard = submits(&mut world, 0);
+    assert!(
+        matches!(heard[..], [(task, _)] if u32::from(task.frontend().0) == NUMBER),
+        "{heard:?}"
+    );
 }

@@ -295,6 +295,17 @@ fn an_answer_of_the_wrong_size_is_a_failure() {
     assert_eq!(client.slots_in_use(), 0);
 }
 
+/// Neither model here has variants.
+#[test]
+fn an_answer_of_a_variant_that_there_is_not_is_a_failure() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    world.answer_as(ticket.task(), 1, &[1; OUTPUT]);
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::Engine, _)));
+    assert_eq!(client.counters().wrong_variant, 1);
+}
+
 #[test]
 fn messages_that_do_not_belong_are_counted() {
     let (mut world, client) = World::open();
@@ -338,7 +349,8 @@ fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
     let told_at = world.now;
     world.threads[0].send(&TaskEnd { retry_ms: 250.into(), ..end }, &[]);
     world.steps(2);
-    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Quota, _)));
+    let Outcome::Dropped(DropReason::Quota, record) = ticket.wait() else { panic!() };
+    assert_eq!(record.retry_after, Nanos::from_millis(250));
     let left = alpha.retry_after_at(world.now).unwrap();
     let passed = Duration::from_nanos((world.now - told_at).0);
     assert!(left <= Duration::from_millis(250) && left + passed >= Duration::from_millis(250));

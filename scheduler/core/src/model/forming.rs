@@ -65,8 +65,10 @@ impl ModelState {
         // Where no other task is let in, there is none to wait for.
         let limit = self.queue_limit();
         let full = limit.is_some_and(|limit| self.queue.len() >= limit);
+        // What asks for accuracy takes longer than what others wait for.
+        let waits = !full && !self.queue.has_floors();
         let deferred =
-            if full { Nanos::ZERO } else { self.sizing.deferred(batch, deadline, frontrun) };
+            if waits { self.sizing.deferred(batch, deadline, frontrun) } else { Nanos::ZERO };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
         let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
@@ -94,7 +96,7 @@ impl ModelState {
 
     /// [`Candidate::excess`] and [`Candidate::run`].
     fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
-        if self.rules().yields && self.sizing.has_spare {
+        if self.rules().yields && self.sizing.spending.has_spare() {
             (Candidate::WITHIN_SPARE, 0)
         } else if self.sizing.may_start_early() {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))

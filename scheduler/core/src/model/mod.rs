@@ -18,6 +18,7 @@ mod readiness;
 mod sealing;
 pub(crate) mod sink;
 pub(crate) mod sizing;
+mod spending;
 pub(crate) mod variant;
 
 use alloc::boxed::Box;

@@ -11,6 +11,7 @@ use crate::execution::prediction::ExecutionModel;
 use crate::model::ModelConfig;
 use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
+use crate::model::spending::Spending;
 use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
 use baton_types::{Nanos, Prefer, Profile, Variants};
@@ -56,8 +57,7 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
-    /// It has variants, and, as of the last grant, slots to spend on accuracy.
-    pub(crate) has_spare: bool,
+    pub(crate) spending: Spending,
     /// Of the profile: what is measured since changes all batches alike.
     patience: Patience,
     pub(crate) execution: ExecutionModel,
@@ -86,7 +86,7 @@ impl Sizing {
             slack: Nanos::ZERO,
             slot_wait: Nanos::ZERO,
             dispersion: 0,
-            has_spare: false,
+            spending: Spending::new(Rules::of(config.policy)),
         };
         sizing.resize();
         sizing
@@ -109,7 +109,7 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
-        self.has_spare = self.execution.variants() > 1 && !grant.is_short_of_slots;
+        self.spending.note_grant(grant);
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();
@@ -126,7 +126,6 @@ impl Sizing {
     pub(crate) fn set_variants(&mut self, variants: &Variants) {
         self.patience = Patience::new(&variants.all()[0].profile);
         self.execution = ExecutionModel::of_variants(variants, self.slo);
-        self.has_spare = variants.all().len() > 1;
         self.resize();
     }
 
@@ -143,7 +142,7 @@ impl Sizing {
 
     /// A slot that is to spare is better spent on accuracy than on patience.
     fn deferral(&self) -> Deferral {
-        if self.has_spare { Deferral::None } else { self.rules.deferral }
+        if self.spending.has_spare() { Deferral::None } else { self.rules.deferral }
     }
 
     /// Whether batches may start before they are due.
@@ -316,8 +315,9 @@ impl Sizing {
         self.fetching.set_objective(self.slo, self.latency().alone());
         self.network = self.fetching.network();
         self.target = self.balanced(0);
+        self.spending.resize(self.execution.variants(), self.rules, &self.rate);
         self.floor = match self.rules.floor {
-            Floor::Efficient => self.efficient(),
+            Floor::Efficient => self.spending.floor(self.efficient(), &self.rate, self.latency()),
             Floor::Target => self.target,
             Floor::Gathered => self.balanced(1),
             Floor::One => 1,

@@ -11,12 +11,13 @@ use crate::execution::latency::Latency;
 use crate::execution::prediction::{BatchShape, ExecutionModel};
 use crate::model::formation::{self, Horizon, Window};
 use crate::model::queue::DeadlineQueue;
+use crate::model::rate::Rate;
 use baton_types::{Nanos, Variants};
 
 /// How the variant of a batch is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Choice {
-    /// The most accurate with which the batch and everything behind it end in time.
+    /// The most accurate with which the batch, everything behind it and what comes meanwhile end in time.
     #[default]
     QueueFit,
     /// SuperServe's: of all pairs of a variant and a size 2ⁿ, the largest size among those whose ℓ is in the last
@@ -61,6 +62,9 @@ impl ModelState {
             execution: &self.sizing.execution,
             horizon,
             grant,
+            slots: if self.sizing.spending.has_spare() { grant.spare } else { 0 },
+            rate: self.sizing.rate.rate(),
+            objective: self.sizing.slo - self.network.response,
             window,
             floor: self.queue.floor(window.head, window.batch as usize),
             deadline: self.queue.deadline(window.head),
@@ -83,11 +87,31 @@ struct Offer<'a> {
     /// With the cheapest variant.
     horizon: Horizon<'a>,
     grant: &'a Grant,
+    /// That may be kept for accuracy, the granted one included.
+    slots: u32,
+    /// At which tasks come, once that is known.
+    rate: Option<Rate>,
+    /// From a task's arrival to its deadline.
+    objective: Nanos,
     window: Window,
     /// The cheapest variant that suits all of the window's tasks.
     floor: u16,
     /// The head's.
     deadline: Nanos,
+}
+
+/// Tasks that are expected.
+struct Coming {
+    /// The first that has no place in a batch behind those that wait.
+    first: u64,
+    all: u64,
+    /// From now on, evenly spaced.
+    within: Nanos,
+}
+
+/// How often one of these slots becomes free if each is taken for so long.
+fn spaced(time: Nanos, slots: u32) -> Nanos {
+    Nanos(time.0 / u64::from(slots))
 }
 
 impl Offer<'_> {
@@ -116,10 +140,10 @@ impl Offer<'_> {
         self.best(|variant| self.fits(variant, batch))
     }
 
-    /// Where other models may need the slot, it is not kept for accuracy.
+    /// Where other models may need the slot, or the model's own tasks, it is not kept for accuracy.
     fn queue_fit(&self) -> u16 {
         let batch = self.window.batch;
-        match self.grant.spare {
+        match self.slots {
             0 => self.floor,
             slots => {
                 self.best(|variant| self.fits(variant, batch) && self.rest_fits(variant, slots))
@@ -127,23 +151,51 @@ impl Offer<'_> {
         }
     }
 
-    /// Whether what waits behind the window ends in time if the slots serve it in deadline order, in full batches of the
-    /// same variant, or of a dearer one where tasks ask for it, which start evenly spaced.
+    /// Whether everything else ends in time if the slots serve it in deadline order with the same variant, or with a dearer
+    /// one where tasks ask for it, and become free evenly spaced: what waits behind the window, in full batches, and what is
+    /// expected to come until the next slot is free.
     fn rest_fits(&self, variant: u16, slots: u32) -> bool {
         let full = self.latency(variant).batch_max();
-        let mut start = self.horizon.start(self.window.batch);
+        let to_next = spaced(self.takes(variant, self.window.batch), slots);
+        let coming = self.coming_within(to_next);
+        let mut joined = 0;
+        let mut start = self.horizon.start(self.window.batch) + to_next;
         let mut head = self.window.head + self.window.batch as usize;
         while head < self.queue.len() {
-            let batch = full.min((self.queue.len() - head) as u32);
-            let floor = self.queue.floor(head, batch as usize);
-            let latency = self.latency(variant.max(floor));
-            start = start + Nanos(latency.of(full).0 / u64::from(slots));
-            if start + latency.of(batch) > self.queue.deadline(head) {
+            let waiting = full.min((self.queue.len() - head) as u32);
+            joined = coming.min(u64::from(full - waiting));
+            let latency = self.latency(variant.max(self.queue.floor(head, waiting as usize)));
+            if start + latency.of(waiting + joined as u32) > self.queue.deadline(head) {
                 return false;
             }
+            start = start + spaced(latency.of(full), slots);
             head += full as usize;
         }
-        true
+        let arrivals = Coming { first: joined, all: coming, within: to_next };
+        arrivals.first == arrivals.all || self.coming_fits(&arrivals, variant, slots, start)
+    }
+
+    /// Tasks that are expected to come in this time, to the nearest.
+    fn coming_within(&self, time: Nanos) -> u64 {
+        self.rate.map_or(0, |rate| rate.arrivals_in(time.times(2)).div_ceil(2))
+    }
+
+    /// Whether tasks that come evenly spaced end in time, in batches of a size that the slots can take turns with. Starts and
+    /// deadlines are evenly spaced, so the ends of the row decide; the last batch may be a smaller one.
+    fn coming_fits(&self, coming: &Coming, variant: u16, slots: u32, start: Nanos) -> bool {
+        let latency = self.latency(variant);
+        let takes_turns = |b: u32| spaced(latency.of(b), slots) + latency.of(b) <= self.objective;
+        let size = formation::largest(1, latency.batch_max(), takes_turns);
+        let turn = spaced(latency.of(size), slots);
+        let fits = |nth: u64| {
+            let before = coming.first + nth * u64::from(size);
+            let batch = (coming.all - before).min(u64::from(size)) as u32;
+            let arrives = Nanos(coming.within.times(before).0 / coming.all);
+            start + turn.times(nth) + latency.of(batch)
+                <= self.horizon.now + arrives + self.objective
+        };
+        let last = (coming.all - coming.first - 1) / u64::from(size);
+        [0, last.saturating_sub(1), last].into_iter().all(fits)
     }
 
     fn slack_fit(&self, width: Nanos) -> (u32, u16) {

@@ -43,9 +43,9 @@ impl<T: Transport> ControlThread<T> {
             Ok(model) => model,
             Err(why) => return self.answer_operator(operator, Err(why)),
         };
-        let is_here = self.conversations.contains_key(&operator);
-        let operator = is_here.then_some(operator);
-        self.changes.under_way.insert(model, Change { operator, step: Step::Loaded });
+        self.changes
+            .under_way
+            .insert(model, Change { operator: Some(operator), step: Step::Loaded });
         let entry = self.parts.catalog.entry(model).expect("just entered").clone();
         tracing::info!(model = model.0, name = entry.spec.name, "a model is added");
         let subcluster = Some(entry.spec.subcluster);

@@ -81,14 +81,6 @@ impl Changes {
 }
 
 impl<T: Transport> ControlThread<T> {
-    /// An operator's connection is gone. What it asked for goes on.
-    pub(super) fn operator_gone(&mut self, conn: ConnId) {
-        let under_way = self.changes.under_way.values_mut();
-        let of_it = under_way.filter(|change| change.operator == Some(conn));
-        of_it.for_each(|change| change.operator = None);
-        self.journal.iter_mut().for_each(|journal| journal.operator_gone(conn));
-    }
-
     /// An operator asks for a change.
     pub(super) fn on_change(
         &mut self,

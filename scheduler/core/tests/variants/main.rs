@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+mod floors;
+mod spending;
+
 use baton_core::{
-    Alternative, Batch, Candidate, Choice, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig,
-    ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request,
-    Slowdown, TaskId, Unserved, Variant, Variants,
+    Batch, Candidate, Choice, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
+    Unserved, Variant, Variants,
 };
 use proptest::prelude::*;
 
@@ -82,6 +85,18 @@ impl ModelSink for Sealed {
     }
 }
 
+/// Tasks come and are executed at once, evenly spaced, from 0 on and before `until`. Returns how many came.
+fn evenly(model: &mut ModelState, gap: Nanos, spare: u32, until: Nanos) -> u64 {
+    let (mut now, mut count) = (Nanos::ZERO, 0);
+    while now < until {
+        model.on_request(now, Request::new(TaskId(count), now + SLO), &mut Sealed::default());
+        let grant = Grant { free_at: now, ..grant(spare, Slowdown::NONE) };
+        model.on_grant(now, grant, &mut Sealed::default());
+        (now, count) = (now + gap, count + 1);
+    }
+    count
+}
+
 /// What the model does with a slot at 0 when tasks with these deadlines wait.
 fn seal(model: &ModelState, deadlines: &[u64], spare: u32, slowdown: Slowdown) -> Sealed {
     let nothing: Vec<(u64, u32)> = deadlines.iter().map(|&deadline| (deadline, 0)).collect();
@@ -118,30 +133,61 @@ fn ms_slack(deadline_ms: u64, tasks: usize) -> Vec<u64> {
     vec![deadline_ms * 1_000; tasks]
 }
 
-/// Queue-fit as it is written down: the last variant with which the batch, and everything behind it in full batches,
-/// ends in time.
-fn expected(
-    variants: &Variants,
-    sealed: &Sealed,
-    waiting: &[u64],
-    slots: u64,
-    (slow, network): (Slowdown, NetworkDelay),
-) -> u16 {
-    let head = sealed.tasks[0].deadline;
+/// What an observer of the rule needs to know besides the queue.
+#[derive(Clone, Copy)]
+struct Slots {
+    now: Nanos,
+    count: u64,
+    slowdown: Slowdown,
+    network: NetworkDelay,
+    /// Tasks that come in a second.
+    coming: u64,
+}
+
+/// Queue-fit as it is written down: the last variant with which the batch ends in time, and everything behind it in full
+/// batches, and what comes until the next slot is free.
+fn expected(variants: &Variants, sealed: &Sealed, waiting: &[u64], slots: Slots) -> u16 {
+    let Slots { now, count, slowdown, network, coming } = slots;
     let batch = sealed.tasks.len() as u32;
-    let start = network.ctrl + network.data_per_task.times(batch.into());
+    let start = now + network.ctrl + network.data_per_task.times(batch.into());
     let fits = |profile: &Profile| {
-        let full = profile.batch_max();
-        let rest = waiting.chunks(full as usize);
-        start + slow.applied(profile.latency(batch)) <= head
-            && (1..).zip(rest).all(|(nth, tasks): (u64, _)| {
-                let spacing = Nanos(profile.latency(full).0 / slots);
-                let end = start + spacing.times(nth) + profile.latency(tasks.len() as u32);
-                end <= Nanos::from_micros(tasks[0])
-            })
+        let took = slowdown.applied(profile.latency(batch));
+        let to_next = Nanos(took.0 / count);
+        let arrivals = (2 * to_next.0 * coming / 1_000_000_000).div_ceil(2);
+        let arrives = |nth| now + Nanos(to_next.0 * nth / arrivals);
+        let deadlines: Vec<Nanos> = (0..arrivals).map(|nth| arrives(nth) + SLO).collect();
+        start + took <= sealed.tasks[0].deadline
+            && rest_fits(profile, start + to_next, (waiting, &deadlines), count)
     };
     let last = variants.all().iter().rposition(|variant| fits(&variant.profile));
     last.unwrap_or(0) as u16
+}
+
+/// Whether each batch ends in time if the first starts then. Tasks that come fill the last batch of those that wait.
+fn rest_fits(
+    profile: &Profile,
+    mut start: Nanos,
+    (waiting, mut coming): (&[u64], &[Nanos]),
+    slots: u64,
+) -> bool {
+    let full = profile.batch_max();
+    for tasks in waiting.chunks(full as usize) {
+        let joined = coming.len().min(full as usize - tasks.len());
+        let end = start + profile.latency((tasks.len() + joined) as u32);
+        if end > Nanos::from_micros(tasks[0]) {
+            return false;
+        }
+        coming = &coming[joined..];
+        start = start + Nanos(profile.latency(full).0 / slots);
+    }
+    let turn = |size: u32| Nanos(profile.latency(size).0 / slots);
+    let takes_turns = |&size: &u32| turn(size) + profile.latency(size) <= SLO;
+    let size = (1..=full).rev().find(takes_turns).unwrap_or(1);
+    coming.chunks(size as usize).all(|tasks| {
+        let end = start + profile.latency(tasks.len() as u32);
+        start = start + turn(size);
+        end <= tasks[0]
+    })
 }
 
 /// Deadlines that lie close together: a long queue then decides, and not its head.
@@ -171,8 +217,35 @@ proptest! {
         prop_assume!(!sealed.tasks.is_empty());
         let first_behind = sealed.tasks.last().unwrap().task.0 as usize + 1;
         let behind = &deadlines[first_behind..];
-        let wanted = expected(&variants, &sealed, behind, spare.into(), (slowdown, network));
-        prop_assert_eq!(sealed.variant, wanted);
+        let slots = Slots { now: Nanos::ZERO, count: spare.into(), slowdown, network, coming: 0 };
+        prop_assert_eq!(sealed.variant, expected(&variants, &sealed, behind, slots));
+    }
+
+    #[test]
+    fn what_comes_until_the_next_slot_is_free_counts_as_waiting(
+        gap_us in 20..3_000u64, batch in 1..40u32, spare in 1..9u32,
+    ) {
+        let variants = variants(&P0, 16);
+        let mut model = model(Policy::Baton, &variants, Choice::QueueFit);
+        let second = Nanos::from_millis(1_000);
+        let gap = Nanos(1_000_000_000 / (1_000_000 / gap_us));
+        let coming = evenly(&mut model, gap, spare, second);
+        let mut out = Sealed::default();
+        for task in 0..batch {
+            let deadline = second + SLO;
+            model.on_request(second, Request::new(TaskId(task.into()), deadline), &mut out);
+        }
+        let grant = Grant { free_at: second, ..grant(spare, Slowdown::NONE) };
+        model.on_grant(second, grant, &mut out);
+        let waiting = vec![(second + SLO).0 / 1_000; batch as usize - out.tasks.len()];
+        let slots = Slots {
+            now: second,
+            count: spare.into(),
+            slowdown: Slowdown::NONE,
+            network: NetworkDelay::default(),
+            coming,
+        };
+        prop_assert_eq!(out.variant, expected(&variants, &out, &waiting, slots));
     }
 
     #[test]
@@ -216,57 +289,6 @@ fn the_candidate_is_that_of_the_cheapest_and_does_not_wait() {
     assert_eq!((candidate.batch, candidate.due()), (1, Nanos::ZERO));
     assert_eq!(candidate.latency, Nanos::from_micros(1_400));
     assert_eq!(candidate.invalid_after, SLO - Nanos::from_micros(1_400));
-}
-
-/// How the model's next batch waits after a grant that said this, with the traffic known: until when, and its claim to slots.
-fn next_after(model: &mut ModelState, is_short_of_slots: bool, from: Nanos) -> (Nanos, u16) {
-    let mut out = Sealed::default();
-    let grant = Grant { is_short_of_slots, ..grant(u32::from(!is_short_of_slots), Slowdown::NONE) };
-    for tick in 0..2_000 {
-        let now = from + Nanos::from_micros(500 * tick);
-        model.on_request(now, Request::new(TaskId(tick), now + SLO), &mut out);
-        model.on_grant(now, Grant { free_at: now, ..grant }, &mut out);
-    }
-    let now = from + Nanos::from_millis(1_000);
-    model.on_request(now, Request::new(TaskId(0), now + SLO), &mut out);
-    let candidate = model.candidate().unwrap();
-    (candidate.due() - now, candidate.excess)
-}
-
-#[test]
-fn without_a_slot_to_spare_batches_wait_as_if_there_were_no_variants() {
-    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    let mut plain =
-        ModelState::new(config(Policy::Baton, variants(&P0, 16).all()[0].profile.clone()));
-    let second = Nanos::from_millis(1_000);
-    let as_plain = next_after(&mut plain, true, Nanos::ZERO);
-    assert!(as_plain.0 > Nanos::ZERO, "it waits for more tasks");
-    assert_eq!(next_after(&mut model, true, Nanos::ZERO), as_plain);
-    let (wait, excess) = next_after(&mut model, false, second);
-    assert_eq!((wait, excess), (Nanos::ZERO, Candidate::WITHIN_SPARE));
-    assert_eq!(
-        next_after(&mut model, true, second.times(2)).1,
-        next_after(&mut plain, true, second.times(2)).1
-    );
-}
-
-#[test]
-fn rules_that_a_trial_found_hold_where_no_slot_is_to_spare() {
-    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    model.set_rules(Alternative::AtOnce.rules());
-    assert_eq!(next_after(&mut model, true, Nanos::ZERO).0, Nanos::ZERO);
-    model.set_rules(Alternative::Own.rules());
-    assert!(next_after(&mut model, true, Nanos::from_millis(1_000)).0 > Nanos::ZERO);
-}
-
-#[test]
-fn a_single_variant_is_a_model_without_any() {
-    let one = variants(&P0[..1], 16);
-    let mut single = model(Policy::Baton, &one, Choice::QueueFit);
-    let mut plain = ModelState::new(config(Policy::Baton, one.all()[0].profile.clone()));
-    let expected = next_after(&mut plain, false, Nanos::ZERO);
-    assert!(expected.0 > Nanos::ZERO, "it waits for more tasks");
-    assert_eq!(next_after(&mut single, false, Nanos::ZERO), expected);
 }
 
 #[test]
@@ -318,95 +340,6 @@ fn maxacc_and_maxbatch_take_the_one_and_then_the_other() {
     assert_eq!(chosen(Choice::MaxBatch, 9, 40), (0, 16));
     assert_eq!(chosen(Choice::MaxBatch, 12, 40), (1, 16));
     assert_eq!(chosen(Choice::MaxBatch, 12, 4), (5, 4), "9.82 ms");
-}
-
-/// What tasks of the property ask for: mostly nothing.
-fn asking() -> impl Strategy<Value = Vec<(u64, u32)>> {
-    let accuracy = prop_oneof![4 => Just(0), 3 => 73_000..80_161u32, 1 => Just(99_000)];
-    prop::collection::vec((1_500..40_000u64, accuracy), 1..80)
-}
-
-proptest! {
-    #[test]
-    fn a_batch_suits_each_of_its_tasks_and_is_as_large_as_that_allows(
-        tasks in asking(), spare in 0..9u32, choice in 0..4usize,
-    ) {
-        let mut tasks = tasks;
-        tasks.sort_by_key(|task| task.0);
-        let variants = variants(&P0, 16);
-        let width = Nanos::from_millis(2);
-        let choices =
-            [Choice::QueueFit, Choice::SlackFit { width }, Choice::MaxAccuracy, Choice::MaxBatch];
-        let model = model(Policy::Baton, &variants, choices[choice]);
-        let sealed = seal_asking(&model, &tasks, spare, Slowdown::NONE);
-        let floor = |task: TaskId| {
-            let asked = tasks[task.0 as usize].1;
-            variants.all().iter().position(|variant| variant.accuracy >= asked)
-        };
-        let fits = |variant: usize, task: TaskId, batch: u32| {
-            let latency = variants.all()[variant].profile.latency(batch);
-            latency <= Nanos::from_micros(tasks[task.0 as usize].0)
-        };
-        for &(task, why) in &sealed.ended {
-            let for_accuracy = floor(task).is_none_or(|floor| floor > 0 && !fits(floor, task, 1));
-            match why {
-                DropReason::Accuracy => prop_assert!(for_accuracy && fits(0, task, 1)),
-                DropReason::Deadline | DropReason::DeadlinePassed => prop_assert!(!fits(0, task, 1)),
-                _ => prop_assert_eq!(why, DropReason::Window),
-            }
-        }
-        let Some(head) = sealed.tasks.first().map(|task| task.task) else { return Ok(()) };
-        let floors = sealed.tasks.iter().map(|task| floor(task.task).unwrap() as u16);
-        let highest = floors.max().unwrap();
-        prop_assert_eq!(sealed.floor, highest);
-        prop_assert!(sealed.variant >= highest);
-        // One more task would miss the head's deadline, or none is left, or the rule takes no more.
-        let size = sealed.tasks.len();
-        let next = sealed.tasks[size - 1].task.0 as usize + 1;
-        if matches!(choices[choice], Choice::QueueFit | Choice::MaxBatch) && size < 16 && next < tasks.len() {
-            let with = floor(TaskId(next as u64)).map(|floor| floor.max(highest.into()));
-            let waits = !sealed.ended.iter().any(|(task, _)| task.0 as usize == next);
-            prop_assert!(!waits || with.is_none_or(|floor| !fits(floor, head, size as u32 + 1)));
-        }
-    }
-}
-
-#[test]
-fn what_asks_for_more_than_the_time_allows_is_dropped_with_that_reason() {
-    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    let one = |deadline_us, accuracy| {
-        let sealed = seal_asking(&model, &[(deadline_us, accuracy)], 0, Slowdown::NONE);
-        (sealed.tasks.len(), sealed.variant, sealed.ended.first().map(|ended| ended.1))
-    };
-    // The most accurate takes 4.6 ms alone. A slot that is not to spare executes what is asked for, and no more.
-    assert_eq!(one(4_600, 80_160), (1, 5, None));
-    assert_eq!(one(4_599, 80_160), (0, 0, Some(DropReason::Accuracy)));
-    assert_eq!(one(36_000, 78_000), (1, 3, None), "the cheapest that is so accurate");
-    assert_eq!(one(36_000, 80_161), (0, 0, Some(DropReason::Accuracy)), "no variant is");
-    assert_eq!(one(1_000, 80_160), (0, 0, Some(DropReason::DeadlinePassed)));
-}
-
-#[test]
-fn a_task_that_asks_is_given_up_when_its_variant_is_too_late_and_not_before() {
-    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    let mut out = Sealed::default();
-    let request = Request { accuracy_min: 80_160, ..Request::new(TaskId(0), SLO) };
-    model.on_request(Nanos::ZERO, request, &mut out);
-    let latest = SLO - Nanos::from_micros(4_600);
-    assert_eq!(model.candidate().unwrap().invalid_after, latest, "as RankState needs it");
-    assert_eq!(model.next_timer(), Some(latest + Nanos(1)));
-    model.on_timer(latest, &mut out);
-    assert_eq!(out.ended, []);
-    model.on_timer(latest + Nanos(1), &mut out);
-    assert_eq!(out.ended, [(TaskId(0), DropReason::Accuracy)]);
-}
-
-#[test]
-fn a_model_without_variants_is_asked_for_nothing() {
-    let profile = variants(&P0[..1], 16).all()[0].profile.clone();
-    let plain = ModelState::new(config(Policy::Baton, profile));
-    let sealed = seal_asking(&plain, &[(36_000, 99_000)], 1, Slowdown::NONE);
-    assert_eq!((sealed.tasks.len(), sealed.variant, sealed.ended.len()), (1, 0, 0));
 }
 
 /// A batch of two and a task behind it on one slot: 6,340 µs and 4,600 µs with the most accurate variant.

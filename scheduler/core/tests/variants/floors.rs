@@ -1,0 +1,92 @@
+//! Tasks that ask for an accuracy.
+
+use super::*;
+
+/// What tasks of the property ask for: mostly nothing.
+fn asking() -> impl Strategy<Value = Vec<(u64, u32)>> {
+    let accuracy = prop_oneof![4 => Just(0), 3 => 73_000..80_161u32, 1 => Just(99_000)];
+    prop::collection::vec((1_500..40_000u64, accuracy), 1..80)
+}
+
+proptest! {
+    #[test]
+    fn a_batch_suits_each_of_its_tasks_and_is_as_large_as_that_allows(
+        tasks in asking(), spare in 0..9u32, choice in 0..4usize,
+    ) {
+        let mut tasks = tasks;
+        tasks.sort_by_key(|task| task.0);
+        let variants = variants(&P0, 16);
+        let width = Nanos::from_millis(2);
+        let choices =
+            [Choice::QueueFit, Choice::SlackFit { width }, Choice::MaxAccuracy, Choice::MaxBatch];
+        let model = model(Policy::Baton, &variants, choices[choice]);
+        let sealed = seal_asking(&model, &tasks, spare, Slowdown::NONE);
+        let floor = |task: TaskId| {
+            let asked = tasks[task.0 as usize].1;
+            variants.all().iter().position(|variant| variant.accuracy >= asked)
+        };
+        let fits = |variant: usize, task: TaskId, batch: u32| {
+            let latency = variants.all()[variant].profile.latency(batch);
+            latency <= Nanos::from_micros(tasks[task.0 as usize].0)
+        };
+        for &(task, why) in &sealed.ended {
+            let for_accuracy = floor(task).is_none_or(|floor| floor > 0 && !fits(floor, task, 1));
+            match why {
+                DropReason::Accuracy => prop_assert!(for_accuracy && fits(0, task, 1)),
+                DropReason::Deadline | DropReason::DeadlinePassed => prop_assert!(!fits(0, task, 1)),
+                _ => prop_assert_eq!(why, DropReason::Window),
+            }
+        }
+        let Some(head) = sealed.tasks.first().map(|task| task.task) else { return Ok(()) };
+        let floors = sealed.tasks.iter().map(|task| floor(task.task).unwrap() as u16);
+        let highest = floors.max().unwrap();
+        prop_assert_eq!(sealed.floor, highest);
+        prop_assert!(sealed.variant >= highest);
+        // One more task would miss the head's deadline, or none is left, or the rule takes no more.
+        let size = sealed.tasks.len();
+        let next = sealed.tasks[size - 1].task.0 as usize + 1;
+        if matches!(choices[choice], Choice::QueueFit | Choice::MaxBatch) && size < 16 && next < tasks.len() {
+            let with = floor(TaskId(next as u64)).map(|floor| floor.max(highest.into()));
+            let waits = !sealed.ended.iter().any(|(task, _)| task.0 as usize == next);
+            prop_assert!(!waits || with.is_none_or(|floor| !fits(floor, head, size as u32 + 1)));
+        }
+    }
+}
+
+#[test]
+fn what_asks_for_more_than_the_time_allows_is_dropped_with_that_reason() {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let one = |deadline_us, accuracy| {
+        let sealed = seal_asking(&model, &[(deadline_us, accuracy)], 0, Slowdown::NONE);
+        (sealed.tasks.len(), sealed.variant, sealed.ended.first().map(|ended| ended.1))
+    };
+    // The most accurate takes 4.6 ms alone. A slot that is not to spare executes what is asked for, and no more.
+    assert_eq!(one(4_600, 80_160), (1, 5, None));
+    assert_eq!(one(4_599, 80_160), (0, 0, Some(DropReason::Accuracy)));
+    assert_eq!(one(36_000, 78_000), (1, 3, None), "the cheapest that is so accurate");
+    assert_eq!(one(36_000, 80_161), (0, 0, Some(DropReason::Accuracy)), "no variant is");
+    assert_eq!(one(1_000, 80_160), (0, 0, Some(DropReason::DeadlinePassed)));
+}
+
+#[test]
+fn a_task_that_asks_is_given_up_when_its_variant_is_too_late_and_not_before() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let mut out = Sealed::default();
+    let request = Request { accuracy_min: 80_160, ..Request::new(TaskId(0), SLO) };
+    model.on_request(Nanos::ZERO, request, &mut out);
+    let latest = SLO - Nanos::from_micros(4_600);
+    assert_eq!(model.candidate().unwrap().invalid_after, latest, "as RankState needs it");
+    assert_eq!(model.next_timer(), Some(latest + Nanos(1)));
+    model.on_timer(latest, &mut out);
+    assert_eq!(out.ended, []);
+    model.on_timer(latest + Nanos(1), &mut out);
+    assert_eq!(out.ended, [(TaskId(0), DropReason::Accuracy)]);
+}
+
+#[test]
+fn a_model_without_variants_is_asked_for_nothing() {
+    let profile = variants(&P0[..1], 16).all()[0].profile.clone();
+    let plain = ModelState::new(config(Policy::Baton, profile));
+    let sealed = seal_asking(&plain, &[(36_000, 99_000)], 1, Slowdown::NONE);
+    assert_eq!((sealed.tasks.len(), sealed.variant, sealed.ended.len()), (1, 0, 0));
+}
