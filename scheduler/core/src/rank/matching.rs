@@ -2,7 +2,6 @@
 
 use super::{RankSink, RankState};
 use crate::candidate::{Candidate, Gpu, Grant};
-use crate::execution::slowdown::Slowdown;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 /// Ready candidates that are looked at for one that a slow slot would serve in time.
@@ -71,39 +70,36 @@ impl RankState {
         let (_, model) = self.ready[subcluster.0 as usize].peek()?;
         let start = now + self.ready_candidate(model).delay;
         let gpu = self.gpus.available(now, subcluster, start)?;
-        let (free_at, slowdown) = self.gpus.pace_of(gpu.id);
-        if !slowdown.is_slow() {
+        if !self.gpus.is_slow(gpu.id) {
             return Some((ModelId(model), gpu));
         }
-        let other = self.for_slow(now, subcluster, (free_at, slowdown));
+        let other = self.for_slow(now, subcluster, gpu.id);
         let beside =
             || self.gpus.available_but_slow(subcluster, start).map(|gpu| (ModelId(model), gpu));
         other.map(|model| (model, gpu)).or_else(beside)
     }
 
     /// Of the ready candidates looked at, the most urgent one that the slot executes in time; else one of which it does a part.
-    fn for_slow(
-        &self,
-        now: Nanos,
-        subcluster: SubclusterId,
-        (free_at, slowdown): (Nanos, Slowdown),
-    ) -> Option<ModelId> {
+    #[inline(never)]
+    fn for_slow(&self, now: Nanos, subcluster: SubclusterId, slot: GpuId) -> Option<ModelId> {
+        let (free_at, slowdown) = self.gpus.pace_of(slot);
         let first = |part: fn(&Candidate) -> Nanos| {
             let ready = self.ready[subcluster.0 as usize].smallest_about(PROBED);
             let in_time = ready.filter(|&(_, model)| {
                 let candidate = self.ready_candidate(model);
-                candidate.is_in_time(now, free_at, (slowdown, part(&candidate)))
+                candidate.is_in_time(now, free_at, (slowdown, part(candidate)))
             });
             in_time.min().map(|(_, model)| ModelId(model))
         };
         first(|whole| whole.latency).or_else(|| first(|part| part.alone))
     }
 
-    fn ready_candidate(&self, model: u32) -> Candidate {
-        self.models[model as usize].candidate.expect("only candidates are ready")
+    fn ready_candidate(&self, model: u32) -> &Candidate {
+        self.models[model as usize].candidate.as_ref().expect("only candidates are ready")
     }
 
     /// No slot suits any ready candidate: nothing is to be looked at before one that executes is about to be free.
+    #[inline(never)]
     fn rearm_at_end(&mut self, now: Nanos, subcluster: SubclusterId) {
         let ready = self.ready[subcluster.0 as usize].peek();
         match (ready, self.gpus.first_end(subcluster)) {

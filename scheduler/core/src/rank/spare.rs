@@ -3,6 +3,7 @@
 
 use super::{Model, RankSink, RankState};
 use crate::candidate::{Candidate, Gpu};
+use crate::execution::slowdown::Slowdown;
 use baton_types::{ModelId, Nanos, SubclusterId};
 
 /// How many waiting candidates are probed for one that may start early, those due next first.
@@ -18,7 +19,10 @@ impl RankState {
         candidate: &Candidate,
     ) -> Option<Nanos> {
         if candidate.due() > now {
-            return self.until_due(now, subcluster, model, candidate);
+            return match self.gpus.slow_idle(subcluster) {
+                None => Some(candidate.due()),
+                Some(slowdown) => self.until_due(now, (subcluster, slowdown), model, candidate),
+            };
         }
         let until = candidate.yields_until();
         let yields = until > now
@@ -29,15 +33,15 @@ impl RankState {
 
     /// While only slow slots are idle, a candidate is due so much earlier as the first of them takes longer: when it is due
     /// otherwise, that slot would be too late.
+    #[inline(never)]
     fn until_due(
         &self,
         now: Nanos,
-        subcluster: SubclusterId,
+        (subcluster, slowdown): (SubclusterId, Slowdown),
         model: ModelId,
         candidate: &Candidate,
     ) -> Option<Nanos> {
         let due = candidate.due();
-        let Some(slowdown) = self.gpus.slow_idle(subcluster) else { return Some(due) };
         let due_for_slow = due - (slowdown.applied(candidate.latency) - candidate.latency);
         if due_for_slow > now {
             return Some(due_for_slow);
@@ -135,7 +139,7 @@ impl RankState {
         }
         let reserve = &self.reserves[subcluster.0 as usize];
         let others = if candidate.due() > now {
-            let is_due = self.until_due(now, subcluster, model, candidate).is_none();
+            let is_due = self.waits_until(now, subcluster, model, candidate).is_none();
             if is_due { Some(0) } else { reserve.before_due(candidate) }
         } else {
             Some(reserve.when_due(candidate))

@@ -20,28 +20,37 @@ const RANKS: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct IdleSlots {
     by_rank: [IdSet; RANKS],
+    /// Ranks of which there are any: bit r for rank r.
+    occupied: u8,
 }
 
 impl IdleSlots {
     pub(super) fn new(gpus: usize) -> Self {
-        Self { by_rank: core::array::from_fn(|_| IdSet::new(gpus)) }
+        Self { by_rank: core::array::from_fn(|_| IdSet::new(gpus)), occupied: 0 }
     }
 
     pub(super) fn insert(&mut self, rank: Rank, id: u32) {
         self.by_rank[rank as usize].insert(id);
+        self.occupied |= 1 << rank as u8;
     }
 
     /// Takes the slot out, if it is there.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
-        let occupied = self.by_rank.iter_mut().filter(|set| set.len() > 0);
-        occupied.for_each(|set| set.remove(id));
+        let mut occupied = self.occupied;
+        while occupied > 0 {
+            let rank = occupied.trailing_zeros();
+            let set = &mut self.by_rank[rank as usize];
+            set.remove(id);
+            self.occupied &= !(u8::from(set.len() == 0) << rank);
+            occupied &= occupied - 1;
+        }
     }
 
     /// The first of all: of those of the same rank, the lowest-numbered.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
-        self.by_rank.iter().find(|set| set.len() > 0)?.first()
+        self.by_rank.get(self.occupied.trailing_zeros() as usize)?.first()
     }
 
     /// The first of those that are overdue.
@@ -50,8 +59,10 @@ impl IdleSlots {
     }
 
     /// The first of those that are slow.
+    #[inline]
     pub(super) fn first_slow(&self) -> Option<u32> {
-        self.by_rank[Rank::Slow as usize].first()
+        let is_any = self.occupied & 1 << Rank::Slow as u8 > 0;
+        if is_any { self.by_rank[Rank::Slow as usize].first() } else { None }
     }
 
     /// In order, without those that are slow or overdue.
@@ -62,7 +73,8 @@ impl IdleSlots {
 
     /// Slots with nothing to execute.
     pub(super) fn idle(&self) -> u32 {
-        self.all() - self.by_rank[Rank::Overdue as usize].len()
+        let [untried, usual, slow, _] = &self.by_rank;
+        untried.len() + usual.len() + slow.len()
     }
 
     /// All slots that are free by now.

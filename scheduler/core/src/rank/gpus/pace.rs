@@ -33,6 +33,12 @@ impl GpuTable {
         self.settle(now, gpu.id);
     }
 
+    /// Whether the slot is slow.
+    #[inline]
+    pub(crate) fn is_slow(&self, id: GpuId) -> bool {
+        self.slots[id.0 as usize].slowdown.is_slow()
+    }
+
     /// When the slot is free, and how slow it is.
     pub(crate) fn pace_of(&self, id: GpuId) -> (Nanos, Slowdown) {
         let slot = &self.slots[id.0 as usize];
