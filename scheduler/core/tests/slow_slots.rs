@@ -111,3 +111,23 @@ fn a_batch_is_due_earlier_while_only_slow_slots_are_idle() {
     assert_eq!(slots(&world), [1, 0]);
     assert!(world.is_good(1));
 }
+
+/// Tasks of 1 ms that can wait 1 ms keep a slot of two for themselves. Task 1 leaves it to them, but no longer than the only
+/// idle slot, which is slow, would be in time for it.
+#[test]
+fn a_slow_slot_is_left_to_shorter_objectives_as_long_as_it_is_in_time() {
+    let hog = linear(Policy::Eager, 60.0, 0.0, 1_000.0);
+    let [short, long] = [(0.5, 0.5, 4.0), (1.0, 9.0, 40.0)]
+        .map(|(alpha, beta, slo)| linear(Policy::Baton, alpha, beta, slo));
+    let mut world = with_a_slow_slot(vec![eager(), hog, short, long], 2);
+    for task in 0..200 {
+        world.arrives(2, 2_000 + task, task as f64 * 2.0, 4.0);
+    }
+    world.arrives(1, 100, 400.0, 1_000.0);
+    world.arrives(3, 1, 401.0, 35.0);
+    world.run(430.0);
+    let batch = world.batches.iter().find(|batch| batch.requests[0].task.0 == 1);
+    assert_eq!(batch.map(|batch| batch.gpu.id.0), Some(0));
+    world.run_out();
+    assert!(world.is_good(1));
+}

@@ -18,39 +18,50 @@ impl RankState {
         model: ModelId,
         candidate: &Candidate,
     ) -> Option<Nanos> {
-        if candidate.due() > now {
-            return match self.gpus.slow_idle(subcluster) {
-                None => Some(candidate.due()),
-                Some(slowdown) => self.until_due(now, (subcluster, slowdown), model, candidate),
-            };
+        match self.gpus.slow_idle(subcluster) {
+            None => self.claim_changes(now, (subcluster, model, candidate), Nanos::ZERO),
+            Some(slow) => self.waits_beside_slow(now, (subcluster, model, candidate), slow),
         }
-        let until = candidate.yields_until();
+    }
+
+    /// While only slow slots are idle, everything is so much earlier as the first of them takes longer: afterwards that slot
+    /// would be too late.
+    #[inline(never)]
+    fn waits_beside_slow(
+        &self,
+        now: Nanos,
+        of: (SubclusterId, ModelId, &Candidate),
+        slowdown: Slowdown,
+    ) -> Option<Nanos> {
+        let (subcluster, model, candidate) = of;
+        let longer = slowdown.applied(candidate.latency) - candidate.latency;
+        let due = candidate.due() - longer;
+        if due > now {
+            return Some(due);
+        }
+        let suits = !self.residency.binds(model)
+            && self.gpus.only_slow_idle(subcluster)
+            && candidate.is_in_time(now, now, (slowdown, candidate.latency));
+        self.claim_changes(now, of, if suits { longer } else { Nanos::ZERO })
+    }
+
+    /// See [`RankState::waits_until`], with everything so much earlier.
+    #[inline]
+    fn claim_changes(
+        &self,
+        now: Nanos,
+        (subcluster, model, candidate): (SubclusterId, ModelId, &Candidate),
+        earlier: Nanos,
+    ) -> Option<Nanos> {
+        let due = candidate.due() - earlier;
+        if due > now {
+            return Some(due);
+        }
+        let until = candidate.yields_until() - earlier;
         let yields = until > now
             && (self.has_its_share(model, candidate)
                 || self.reserves[subcluster.0 as usize].when_due(candidate) > 0);
         yields.then_some(until)
-    }
-
-    /// While only slow slots are idle, a candidate is due so much earlier as the first of them takes longer: when it is due
-    /// otherwise, that slot would be too late.
-    #[inline(never)]
-    fn until_due(
-        &self,
-        now: Nanos,
-        (subcluster, slowdown): (SubclusterId, Slowdown),
-        model: ModelId,
-        candidate: &Candidate,
-    ) -> Option<Nanos> {
-        let due = candidate.due();
-        let due_for_slow = due - (slowdown.applied(candidate.latency) - candidate.latency);
-        if due_for_slow > now {
-            return Some(due_for_slow);
-        }
-        let is_due = !self.residency.binds(model)
-            && self.gpus.only_slow_idle(subcluster)
-            && candidate.is_in_time(now, now, (slowdown, candidate.latency))
-            && self.reserves[subcluster.0 as usize].when_due(candidate) == 0;
-        (!is_due).then_some(due)
     }
 
     /// The candidate waits until then, unless there is a slot to spare. Without an idle slot there is
@@ -138,9 +149,12 @@ impl RankState {
             return false;
         }
         let reserve = &self.reserves[subcluster.0 as usize];
-        let others = if candidate.due() > now {
-            let is_due = self.waits_until(now, subcluster, model, candidate).is_none();
-            if is_due { Some(0) } else { reserve.before_due(candidate) }
+        let others = if self.gpus.slow_idle(subcluster).is_some()
+            && self.waits_until(now, subcluster, model, candidate).is_none()
+        {
+            Some(0)
+        } else if candidate.due() > now {
+            reserve.before_due(candidate)
         } else {
             Some(reserve.when_due(candidate))
         };
