@@ -68,15 +68,9 @@ impl Candidate {
         self.exec_at - self.delay
     }
 
-    /// Whether a slot that is free by `free_at`, with this slowdown, would execute so much of it in time.
-    pub(crate) fn is_in_time(
-        &self,
-        now: Nanos,
-        free_at: Nanos,
-        (slowdown, latency): (Slowdown, Nanos),
-    ) -> bool {
-        let start = (now + self.delay).max(free_at);
-        start + slowdown.applied(latency) <= self.invalid_after + self.latency
+    /// Whether its head would be in time on a slot that is free by `free_at` and executes for so long.
+    pub(crate) fn is_in_time(&self, now: Nanos, free_at: Nanos, takes: Nanos) -> bool {
+        (now + self.delay).max(free_at) + takes <= self.invalid_after + self.latency
     }
 
     /// Until when it may be kept from slots that shorter objectives need.

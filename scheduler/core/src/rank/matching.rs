@@ -87,7 +87,7 @@ impl RankState {
             let ready = self.ready[subcluster.0 as usize].smallest_about(PROBED);
             let in_time = ready.filter(|&(_, model)| {
                 let candidate = self.ready_candidate(model);
-                candidate.is_in_time(now, free_at, (slowdown, part(candidate)))
+                candidate.is_in_time(now, free_at, slowdown.applied(part(candidate)))
             });
             in_time.min().map(|(_, model)| ModelId(model))
         };

@@ -34,15 +34,13 @@ impl RankState {
         slowdown: Slowdown,
     ) -> Option<Nanos> {
         let (subcluster, model, candidate) = of;
-        let longer = slowdown.applied(candidate.latency) - candidate.latency;
-        let due = candidate.due() - longer;
-        if due > now {
-            return Some(due);
-        }
+        let takes = slowdown.applied(candidate.latency);
+        let longer = takes - candidate.latency;
+        let is_early = candidate.due() - longer > now;
         let suits = !self.residency.binds(model)
             && self.gpus.only_slow_idle(subcluster)
-            && candidate.is_in_time(now, now, (slowdown, candidate.latency));
-        self.claim_changes(now, of, if suits { longer } else { Nanos::ZERO })
+            && candidate.is_in_time(now, now, takes);
+        self.claim_changes(now, of, if is_early || suits { longer } else { Nanos::ZERO })
     }
 
     /// See [`RankState::waits_until`], with everything so much earlier.

@@ -66,13 +66,13 @@ impl GpuTable {
         self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at)
     }
 
-    /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
+    /// The slot, if it takes a batch that starts at `start`, and its place among those that do: as
     /// [`GpuTable::available`] prefers them, the least first.
     pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
         let slot = self.alive(gpu)?;
         let free_at = self.open_at(gpu.id)?;
         let (class, moment) = match free_at <= now {
-            true => (slot.rank() as u8, Nanos::ZERO),
+            true => (slot.preference() as u8, Nanos::ZERO),
             false => (u8::MAX, free_at),
         };
         (free_at <= start).then_some((class, moment, gpu))

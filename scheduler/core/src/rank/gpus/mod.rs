@@ -1,8 +1,8 @@
 //! The GPU slots of all sub-clusters: which are idle, which become free when.
 //!
 //! Each slot is used a few times once it has joined, so that its pace is known. After that idle slots are ordered by
-//! number, so that load consolidates on the low ones and the idle rest is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A
-//! slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
+//! number, so that load consolidates on the low ones and the idle rest is a clean signal to an autoscaler
+//! (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
 //! meanwhile.
 
 mod choice;
@@ -18,7 +18,7 @@ use crate::containers::heap::IndexedHeap;
 use crate::execution::slowdown::{Pace, Slowdown};
 use crate::rank::ports::Ports;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
-use idle::{IdleSlots, Rank};
+use idle::{IdleSlots, Preference};
 
 /// Batches a slot may have: executing, and being fetched.
 pub const PIPELINE_DEPTH: u8 = 2;
@@ -62,12 +62,12 @@ struct Slot {
 
 impl Slot {
     /// Among slots that are free.
-    fn rank(&self) -> Rank {
+    fn preference(&self) -> Preference {
         match (self.outstanding, self.slowdown, self.tries) {
-            (1.., ..) => Rank::Overdue,
-            (0, Slowdown::NONE, TRIES) => Rank::Usual,
-            (0, Slowdown::NONE, _) => Rank::Untried,
-            (0, ..) => Rank::Slow,
+            (1.., ..) => Preference::Overdue,
+            (0, Slowdown::NONE, TRIES) => Preference::Usual,
+            (0, Slowdown::NONE, _) => Preference::Untried,
+            (0, ..) => Preference::Slow,
         }
     }
 }
@@ -357,7 +357,7 @@ impl GpuTable {
 
     fn open_idle(&mut self, id: u32) {
         let slot = &self.slots[id as usize];
-        self.idle[slot.subcluster.0 as usize].insert(slot.rank(), id);
+        self.idle[slot.subcluster.0 as usize].insert(slot.preference(), id);
     }
 
     fn close(&mut self, id: GpuId) {
