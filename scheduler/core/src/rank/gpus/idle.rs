@@ -20,37 +20,28 @@ const PREFERENCES: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct IdleSlots {
     by_preference: [IdSet; PREFERENCES],
-    /// Those of which there are any: bit p for preference p.
-    occupied: u8,
 }
 
 impl IdleSlots {
     pub(super) fn new(gpus: usize) -> Self {
-        Self { by_preference: core::array::from_fn(|_| IdSet::new(gpus)), occupied: 0 }
+        Self { by_preference: core::array::from_fn(|_| IdSet::new(gpus)) }
     }
 
     pub(super) fn insert(&mut self, preference: Preference, id: u32) {
         self.by_preference[preference as usize].insert(id);
-        self.occupied |= 1 << preference as u8;
     }
 
     /// Takes the slot out, if it is there.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
-        let mut occupied = self.occupied;
-        while occupied > 0 {
-            let preference = occupied.trailing_zeros();
-            let set = &mut self.by_preference[preference as usize];
-            set.remove(id);
-            self.occupied &= !(u8::from(set.len() == 0) << preference);
-            occupied &= occupied - 1;
-        }
+        let occupied = self.by_preference.iter_mut().filter(|set| set.len() > 0);
+        occupied.for_each(|set| set.remove(id));
     }
 
     /// The first of all: of those of the same preference, the lowest-numbered.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
-        self.by_preference.get(self.occupied.trailing_zeros() as usize)?.first()
+        self.by_preference.iter().find(|set| set.len() > 0)?.first()
     }
 
     /// The first of those that are overdue.
@@ -61,8 +52,8 @@ impl IdleSlots {
     /// The first of those that are slow.
     #[inline]
     pub(super) fn first_slow(&self) -> Option<u32> {
-        let is_any = self.occupied & 1 << Preference::Slow as u8 > 0;
-        if is_any { self.by_preference[Preference::Slow as usize].first() } else { None }
+        let slow = &self.by_preference[Preference::Slow as usize];
+        if slow.len() > 0 { slow.first() } else { None }
     }
 
     /// In order, without those that are slow or overdue.
