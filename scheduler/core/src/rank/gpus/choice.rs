@@ -80,9 +80,7 @@ impl GpuTable {
 
     /// When the slot is free; `None` while it takes no batch.
     pub(crate) fn open_at(&self, id: GpuId) -> Option<Nanos> {
-        let slot = &self.slots[id.0 as usize];
-        let free_at = slot.free_at.max(self.ports.free_at(id.0));
-        (slot.state == State::Open).then_some(free_at)
+        (self.slots[id.0 as usize].state == State::Open).then(|| self.pace_of(id).0)
     }
 
     /// Whether the slot has nothing to execute.
