@@ -13,8 +13,8 @@ impl RankState {
     /// [`RankLimits::copies`](crate::RankLimits) > 0.
     pub fn serve_where_resident(&mut self, model: ModelId, subcluster: SubclusterId) {
         self.serve(model, subcluster);
+        debug_assert_ne!(self.residency.copies(), 0, "there is room for copies");
         self.residency.bind(model, true);
-        debug_assert!(self.residency.binds(model), "there is room for copies");
     }
 
     /// A slot of the model's sub-cluster holds its weights from now on. False if that changes nothing: the slot is not
