@@ -151,6 +151,7 @@ fn a_client_that_goes_away_frees_its_slots_and_one_too_many_comes_again_later() 
         client.send("POST", SLOW, "", &one());
         await_metric(&metrics, "baton_client_slots_in_use ", (at + 1) as f64);
     }
+    await_metric(&metrics, "baton_gateway_held_bytes ", 0.0);
     let mut http = Http::connect(&addr);
     let shed = http.post(SLOW, "", &rows(&[[0; 8]; 2]));
     assert_eq!(shed.status, 429, "two rows and one slot: {shed:?}");

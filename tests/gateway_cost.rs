@@ -38,6 +38,7 @@ fn each_kind_of_request_has_its_cost_beside_the_bare_servers() {
     assert_eq!(kinds, [(http, &json!(160)), (grpc, &json!(160))]);
     for row in cancels {
         let ms = ["p50_ms", "p90_ms", "max_ms"].map(|key| row[key].as_f64().unwrap());
-        assert!(ms[0] > 0.0 && ms.is_sorted(), "{row}");
+        // A look at the metrics takes longer than ten microseconds.
+        assert!(ms[0] > 0.01 && ms.is_sorted(), "{row}");
     }
 }

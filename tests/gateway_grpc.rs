@@ -109,6 +109,7 @@ fn a_call_that_is_given_up_frees_its_slots_and_one_too_many_comes_again_later() 
         call
     };
     let calls: Vec<_> = (0..4).map(begin).collect();
+    await_metric(&metrics, "baton_gateway_held_bytes ", 0.0);
     check(&grpc.call("ModelInfer", None, &one("slow")), 8, None, true);
     // The first one executes; a batch is not taken back.
     calls[1..].iter().for_each(|call| call.abort());
@@ -208,6 +209,7 @@ fn a_stream_that_is_given_up_frees_its_slots() {
     await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
     let stream = grpc.begin_stream("ModelStreamInfer", None, &vec![one("slow"); 3]);
     await_metric(&metrics, "baton_client_slots_in_use ", 4.0);
+    await_metric(&metrics, "baton_gateway_held_bytes ", 0.0);
     stream.abort();
     await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
 }

@@ -13,6 +13,7 @@ use bytes::Buf;
 use crate::gateway::App;
 use crate::memory::Used;
 use crate::protocol::fill::fill;
+use crate::protocol::memory::Part;
 use crate::protocol::problem::{Given, Kind, Problem};
 use crate::protocol::render::Head;
 use crate::protocol::request::Request;
@@ -42,14 +43,14 @@ impl Allowed {
     }
 }
 
-/// Executes a request. `binary` is what follows its JSON.
-pub(crate) async fn infer(
+/// Submits a request. `binary` is what follows its JSON. Neither is needed any more afterwards.
+pub(crate) fn submit(
     app: &App,
     model: &ModelHandle,
     request: &Request<'_>,
     binary: &mut impl Buf,
     allowed: Allowed,
-) -> Result<Vec<Reply>, Problem> {
+) -> Result<Tasks, Problem> {
     let used = Used::by(&app.memory, request)?;
     // 1. All slots or none.
     let mut inputs = Vec::with_capacity(request.batch);
@@ -68,19 +69,36 @@ pub(crate) async fn infer(
         ticket.map_err(|error| Problem::not_submitted(error.reason, allowed.span))
     };
     let submit = |input| submit(input).map(Task::Waiting);
-    let mut tasks: Vec<Task> = inputs.into_iter().map(submit).collect::<Result<_, _>>()?;
-    // 4. All answers, or the worst of the outcomes that are there when one has none.
-    let given = Given { allowed: allowed.span, slo: model.slo() };
-    let replies = poll_fn(|context| poll_all(&mut tasks, context, given)).await?;
-    // 5. What its client reads elsewhere.
-    if !request.places.is_empty() {
-        let rows = rows(model, &replies)?;
-        for (index, part) in &request.places {
-            let tensors = rows.iter().map(|row| &row[*index]);
-            used.write(part, tensors)?;
+    let tasks = inputs.into_iter().map(submit).collect::<Result<_, _>>()?;
+    Ok(Tasks { tasks, given: Given { allowed: allowed.span, slo: model.slo() }, used })
+}
+
+/// The tasks of a request.
+pub(crate) struct Tasks {
+    tasks: Vec<Task>,
+    given: Given,
+    used: Used,
+}
+
+impl Tasks {
+    /// All answers, or the worst of the outcomes that are there when one has none. `places` are of the request.
+    pub(crate) async fn replies(
+        &mut self,
+        model: &ModelHandle,
+        places: &[(usize, Part)],
+    ) -> Result<Vec<Reply>, Problem> {
+        let Self { tasks, given, used } = self;
+        let replies = poll_fn(|context| poll_all(tasks, context, *given)).await?;
+        // What its client reads elsewhere.
+        if !places.is_empty() {
+            let rows = rows(model, &replies)?;
+            for (index, part) in places {
+                let tensors = rows.iter().map(|row| &row[*index]);
+                used.write(part, tensors)?;
+            }
         }
+        Ok(replies)
     }
-    Ok(replies)
 }
 
 /// The tensors of answers, a row for each task.

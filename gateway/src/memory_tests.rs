@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::*;
+use crate::protocol::request::Wanted;
 
 /// A folder in place of the system's.
 struct Folder(PathBuf);
@@ -57,7 +58,8 @@ fn part(region: &str, offset: u64, bytes: usize) -> Part {
 /// What a request uses that names this part.
 fn used(memory: &Option<Memory>, part: &Part) -> Result<Used, Problem> {
     let (inputs, outputs, places) = (Vec::new(), Vec::new(), vec![(0, part.clone())]);
-    Used::by(memory, &Request { id: None, timeout: None, batch: 1, inputs, outputs, places })
+    let wanted = Wanted { id: None, outputs, places };
+    Used::by(memory, &Request { timeout: None, batch: 1, inputs, wanted })
 }
 
 fn read(memory: &Option<Memory>, part: &Part) -> Result<Vec<u8>, Problem> {

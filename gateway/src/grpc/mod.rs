@@ -27,19 +27,18 @@ use crate::gateway::App;
 use crate::http::answer::{Answer, outgoing};
 use crate::http::body::{Body, in_time};
 use crate::http::calls::{Answering, UnderWay};
-use crate::http::frames::Frames;
 use crate::http::held::Held;
 use crate::http::outbound::Outbound;
 use crate::http::stated;
 use crate::image;
-use crate::infer::{Allowed, infer};
+use crate::infer::{Allowed, Tasks, submit};
 use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe::extensions;
 use crate::protocol::image::ImageTensor;
 use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
-use crate::protocol::request::Request as Checked;
+use crate::protocol::request::{Request as Checked, Wanted};
 use crate::protocol::route::check_version;
 use crate::repository;
 use decode::Parts;
@@ -137,8 +136,10 @@ async fn message(app: &App, reader: &mut Reader) -> Result<Body, Problem> {
 /// The encoded answer to an inference.
 async fn infer_call(app: &App, call: &mut Call) -> Result<Vec<u8>, Problem> {
     let Call { asker, arrived, stated, reader } = call;
-    let Body { frames, held: _held } = message(app, reader).await?;
+    let Body { frames, held } = message(app, reader).await?;
     let infer = pin!(infer_message(app, asker, Parts::of(frames)?, *arrived, *stated));
+    // Its bytes are in slots.
+    drop(held);
     before_it_gives_up(app, *arrived, *stated, infer).await
 }
 
@@ -168,7 +169,7 @@ async fn before_it_gives_up<T>(
     time::timeout(span.saturating_sub(waited), answer).await.map_err(late)?
 }
 
-/// Executes a request; the encoded answer.
+/// Submits a request; then the encoded answer.
 fn infer_message(
     app: &App,
     asker: &Asker,
@@ -176,10 +177,10 @@ fn infer_message(
     arrived: Nanos,
     stated: Stated,
 ) -> impl Future<Output = Result<Vec<u8>, Problem>> + Send {
-    let mut prepared = Prepared::of(app, asker, parts, (arrived, stated));
+    let prepared = Prepared::of(app, asker, parts, (arrived, stated));
     async move {
-        let prepared = prepared.as_mut().map_err(|problem| problem.clone())?;
-        let result = prepared.infer(app).await;
+        let (prepared, work) = prepared?;
+        let result = prepared.infer(app, work).await;
         let replies = result.as_ref().map(|(_, replies)| &replies[..]);
         app.count_inference(&prepared.model, arrived, replies);
         result.map(|(message, _)| message)
@@ -189,10 +190,14 @@ fn infer_message(
 /// An inference that fits its model.
 struct Prepared {
     model: ModelHandle,
-    request: Checked<'static>,
-    binary: Frames,
-    image: Option<(ImageTensor, Bytes)>,
+    wanted: Wanted,
     allowed: Allowed,
+}
+
+enum Work {
+    /// To be submitted.
+    Image(Box<(ImageTensor, Bytes)>),
+    Submitted(Tasks),
 }
 
 impl Prepared {
@@ -201,7 +206,7 @@ impl Prepared {
         asker: &Asker,
         parts: Parts,
         (arrived, stated): (Nanos, Stated),
-    ) -> Result<Self, Problem> {
+    ) -> Result<(Self, Work), Problem> {
         check_version(&parts.rest.model_version)?;
         let model = app.model(asker, &parts.rest.model_name)?;
         let fits = || {
@@ -209,13 +214,16 @@ impl Prepared {
             let image = image::in_request(&app.images, &model, &mut written, &mut binary)?;
             let request = Checked::check(written, &app.described(&model))?;
             admit(asker, app.clock.now(), request.batch)?;
-            Ok((request, binary, image))
+            let span = stated.allowed(request.timeout, model.slo());
+            let allowed = Allowed { arrived, span };
+            let work = match image {
+                Some(image) => Work::Image(Box::new(image)),
+                None => Work::Submitted(submit(app, &model, &request, &mut binary, allowed)?),
+            };
+            Ok((request.wanted, work, allowed))
         };
         match fits() {
-            Ok((request, binary, image)) => {
-                let span = stated.allowed(request.timeout, model.slo());
-                Ok(Self { model, request, binary, image, allowed: Allowed { arrived, span } })
-            }
+            Ok((wanted, work, allowed)) => Ok((Self { model, wanted, allowed }, work)),
             Err(problem) => {
                 app.count_inference(&model, arrived, Err(&problem));
                 Err(problem)
@@ -224,16 +232,17 @@ impl Prepared {
     }
 
     /// The encoded answer, and what it is made of.
-    async fn infer(&mut self, app: &App) -> Result<(Vec<u8>, Vec<Reply>), Problem> {
-        let Self { model, request, binary, image, allowed } = self;
-        let replies = match image.take() {
-            Some((tensor, jpeg)) => {
+    async fn infer(&self, app: &App, work: Work) -> Result<(Vec<u8>, Vec<Reply>), Problem> {
+        let Self { model, wanted, allowed } = self;
+        let replies = match work {
+            Work::Image(image) => {
+                let (tensor, jpeg) = *image;
                 vec![Box::pin(image::infer(app, model, tensor, jpeg, *allowed)).await?]
             }
-            None => infer(app, model, request, binary, *allowed).await?,
+            Work::Submitted(mut tasks) => tasks.replies(model, &wanted.places).await?,
         };
-        let (about, is_late) = ((&*model, request.id.as_deref()), allowed.is_over(app));
-        let message = encode::infer(about, &request.outputs, &replies, is_late)?;
+        let (about, is_late) = ((model, wanted.id.as_deref()), allowed.is_over(app));
+        let message = encode::infer(about, &wanted.outputs, &replies, is_late)?;
         Ok((message, replies))
     }
 }

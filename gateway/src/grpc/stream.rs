@@ -74,11 +74,12 @@ async fn one(
     stated: Stated,
     sender: mpsc::Sender<Bytes>,
 ) {
-    let Body { frames, held: _held } = body;
+    let Body { frames, held } = body;
     let (id, result) = match Parts::of(frames) {
         Ok(parts) => {
             let id = parts.rest.id.clone();
             let infer = pin!(infer_message(&app, &asker, parts, arrived, stated));
+            drop(held);
             (id, before_it_gives_up(&app, arrived, stated, infer).await)
         }
         Err(problem) => (String::new(), Err(problem)),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_client::{ModelHandle, Nanos, Reply};
 use bytes::{Buf as _, Bytes};
@@ -24,7 +25,7 @@ use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
 use crate::image;
-use crate::infer::{Allowed, head_of, infer, rows};
+use crate::infer::{Allowed, Tasks, head_of, rows, submit};
 use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
@@ -32,7 +33,7 @@ use crate::protocol::image::ImageTensor;
 use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, Rendered};
-use crate::protocol::request::{self, Asked, Form};
+use crate::protocol::request::{self, Asked, Form, Wanted};
 use crate::protocol::route::{Route, route};
 use crate::repository;
 
@@ -271,6 +272,20 @@ impl Inference {
             model,
         }))
     }
+
+    fn allowed(&self, timeout: Option<Duration>) -> Allowed {
+        Allowed { arrived: self.arrived, span: self.stated.allowed(timeout, self.model.slo()) }
+    }
+
+    /// Submits the tasks of a body. While they wait there is none: the connection reads the next one to where it was.
+    fn submit(&self, app: &App, mut body: Body) -> Result<(Tasks, Wanted, Allowed), Problem> {
+        let json = json_of(self.json_bytes, &mut body)?;
+        let request = request::Request::parse(&json, &app.described(&self.model))?;
+        admit(&self.asker, app.clock.now(), request.batch)?;
+        let allowed = self.allowed(request.timeout);
+        let tasks = submit(app, &self.model, &request, &mut body.frames, allowed)?;
+        Ok((tasks, request.wanted, allowed))
+    }
 }
 
 async fn infer_call(
@@ -279,8 +294,8 @@ async fn infer_call(
     incoming: Incoming,
 ) -> Result<Answer, Problem> {
     let UnderWay { app, activity, .. } = under_way;
-    let mut body = body::read_as(app, inference.encoding, incoming).await?;
-    let result = inferred(app, inference, &mut body).await;
+    let body = body::read_as(app, inference.encoding, incoming).await?;
+    let result = inferred(app, inference, body).await;
     let replies = result.as_ref().map(|(_, replies)| &replies[..]);
     app.count_inference(&inference.model, inference.arrived, replies);
     answer::tensors(app, activity, inference.coding, result?.0)
@@ -290,27 +305,22 @@ async fn infer_call(
 async fn inferred(
     app: &App,
     inference: &mut Inference,
-    body: &mut Body,
+    mut body: Body,
 ) -> Result<(Rendered, Vec<Reply>), Problem> {
-    let Inference { asker, arrived, model, stated, json_bytes, image, .. } = inference;
-    let within =
-        |timeout| Allowed { arrived: *arrived, span: stated.allowed(timeout, model.slo()) };
-    if let Some(tensor) = image.take() {
-        admit(asker, app.clock.now(), 1)?;
+    if let Some(tensor) = inference.image.take() {
+        admit(&inference.asker, app.clock.now(), 1)?;
         let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
-        let allowed = within(None);
+        let (model, allowed) = (&inference.model, inference.allowed(None));
         let reply = Box::pin(image::infer(app, model, tensor, jpeg, allowed)).await?;
         let all = (0..model.outputs().len()).map(|index| Asked { index, form: Form::Json });
         let (all, replies): (Vec<Asked>, _) = (all.collect(), vec![reply]);
         return Ok((rendered((model, None), &all, &replies, allowed.is_over(app))?, replies));
     }
-    let json = json_of(*json_bytes, body)?;
-    let request = request::Request::parse(&json, &app.described(model))?;
-    admit(asker, app.clock.now(), request.batch)?;
-    let allowed = within(request.timeout);
-    let replies = infer(app, model, &request, &mut body.frames, allowed).await?;
-    let (about, is_late) = ((&*model, request.id.as_deref()), allowed.is_over(app));
-    Ok((rendered(about, &request.outputs, &replies, is_late)?, replies))
+    let (mut tasks, wanted, allowed) = inference.submit(app, body)?;
+    let model = &inference.model;
+    let replies = tasks.replies(model, &wanted.places).await?;
+    let (about, is_late) = ((model, wanted.id.as_deref()), allowed.is_over(app));
+    Ok((rendered(about, &wanted.outputs, &replies, is_late)?, replies))
 }
 
 /// The JSON of a body, of as many bytes as are stated. What is left of the body is binary data.

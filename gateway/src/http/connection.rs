@@ -2,22 +2,29 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_client::Nanos;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 
 use super::calls;
+use super::preface::begin;
 use crate::accept::Open;
+use crate::gateway::App;
 use crate::limits::Limits;
 
 /// How often a connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes that a connection reads at once at most, and that its client may send in one frame of HTTP/2: an image of 224 by 224
+/// pixels takes one read of the system, or two. Each connection may keep as many.
+const READ: usize = 256 << 10;
 /// HTTP/2: bytes that may be under way to a request, and to all of a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -38,14 +45,40 @@ where
             async move { Ok::<_, Infallible>(answer.await) }
         })
     };
-    let builder = builder(&app.limits);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
+    let mut drains = app.drains.clone();
+    let begun = tokio::select! {
+        begun = time::timeout(app.limits.first_request, begin(stream)) => begun,
+        _ = drains.changed() => return,
+    };
+    match begun {
+        Ok(Ok((true, stream))) => {
+            let connection = http2(&app.limits).serve_connection(TokioIo::new(stream), service);
+            watch(&app, &activity, connection).await;
+        }
+        Ok(Ok((false, stream))) => {
+            let connection = http1(&app.limits).serve_connection(TokioIo::new(stream), service);
+            watch(&app, &activity, connection).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "a connection broke"),
+        Err(_) => app.counters.connections_idle.add(1),
+    }
+}
+
+/// Until the connection ends, or has to.
+async fn watch<C>(app: &App, activity: &Activity, connection: C)
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
+    let mut connection = pin!(connection);
     let mut look = time::interval(LOOK_EVERY);
     let mut drains = app.drains.clone();
     let mut has_drain = *drains.borrow();
+    if has_drain {
+        connection.as_mut().graceful_shutdown();
+    }
     loop {
         tokio::select! {
+            biased;
             ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection broke");
@@ -65,18 +98,22 @@ where
     }
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    let head_bytes = limits.head_bytes as usize;
+fn http1(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
     // How long headers may take is seen to by `Activity`, without a timer for each request.
-    builder.http1().max_buf_size(head_bytes.max(8 << 10));
+    builder.max_header_size(limits.head_bytes as usize).max_buf_size(READ);
     builder
-        .http2()
+}
+
+fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(limits.head_bytes)
+        .max_frame_size(READ as u32)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     builder

@@ -7,6 +7,7 @@ pub(crate) mod connection;
 pub(crate) mod frames;
 pub(crate) mod held;
 pub(crate) mod outbound;
+mod preface;
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;

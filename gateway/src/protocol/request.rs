@@ -24,14 +24,21 @@ pub struct Model<'a> {
 /// A request that fits its model.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// Comes back with the answer.
-    pub id: Option<String>,
     /// The parameter `timeout`.
     pub timeout: Option<Duration>,
     /// Tasks: the first dimension of every input.
     pub batch: usize,
     /// One for each input of the model, in the order of the request.
     pub inputs: Vec<Tensor<'a>>,
+    /// What is still needed once the inputs are in their slots.
+    pub wanted: Wanted,
+}
+
+/// What a request's answer has to be.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Comes back with the answer.
+    pub id: Option<String>,
     /// What is to be in the answer, in this order.
     pub outputs: Vec<Asked>,
     /// Outputs that go to shared memory: which of the model's, and where.
@@ -135,14 +142,12 @@ impl<'a> Request<'a> {
             return Err(not_done("sequences", "leave sequence_id out"));
         }
         let mut request = Self {
-            id: written.id,
             timeout: written.timeout_us.map(Duration::from_micros),
             batch: 0,
             inputs: Vec::with_capacity(model.inputs.len()),
-            outputs: Vec::with_capacity(model.outputs.len()),
-            places: Vec::new(),
+            wanted: Wanted { id: written.id, ..Wanted::default() },
         };
-        request.ask(written.outputs, written.is_binary, model)?;
+        request.wanted.ask(written.outputs, written.is_binary, model)?;
         for input in written.inputs {
             request.add(input, model)?;
         }
@@ -171,7 +176,7 @@ impl<'a> Request<'a> {
             Source::Shared(part) => Some(part),
             Source::Json(_) | Source::Binary(_) => None,
         });
-        inputs.chain(self.places.iter().map(|(_, part)| part))
+        inputs.chain(self.wanted.places.iter().map(|(_, part)| part))
     }
 
     fn add(&mut self, input: WrittenInput<'a>, model: &Model<'_>) -> Result<(), Problem> {
@@ -196,35 +201,6 @@ impl<'a> Request<'a> {
         let extents = shape[1..].iter().map(|&extent| extent as u32).collect();
         self.inputs.push(Tensor { index, shape, extents, source });
         Ok(())
-    }
-
-    /// The outputs that are asked for; without any all are meant.
-    fn ask(
-        &mut self,
-        written: Vec<WrittenOutput>,
-        is_binary: bool,
-        model: &Model<'_>,
-    ) -> Result<(), Problem> {
-        let form = |is_binary| if is_binary { Form::Binary } else { Form::Json };
-        if written.is_empty() {
-            let all = 0..model.outputs.len();
-            self.outputs.extend(all.map(|index| Asked { index, form: form(is_binary) }));
-        }
-        for output in written {
-            let index = index_of(&output.name, "output", model.outputs)?;
-            if output.is_classification {
-                return Err(not_done("classification", "ask for the tensor and take its largest"));
-            }
-            let form = match output.shared {
-                Some(part) => {
-                    self.places.push((index, part));
-                    Form::Shared
-                }
-                None => form(output.is_binary.unwrap_or(is_binary)),
-            };
-            self.outputs.push(Asked { index, form });
-        }
-        self.outputs.iter().try_for_each(|&asked| check_form(asked, model))
     }
 
     /// The shape that an input states, if the model takes it.
@@ -262,6 +238,37 @@ impl<'a> Request<'a> {
             return Err(Problem::invalid(text));
         }
         Ok(given.iter().map(|&extent| extent as usize).collect())
+    }
+}
+
+impl Wanted {
+    /// The outputs that are asked for; without any all are meant.
+    fn ask(
+        &mut self,
+        written: Vec<WrittenOutput>,
+        is_binary: bool,
+        model: &Model<'_>,
+    ) -> Result<(), Problem> {
+        let form = |is_binary| if is_binary { Form::Binary } else { Form::Json };
+        if written.is_empty() {
+            let all = 0..model.outputs.len();
+            self.outputs.extend(all.map(|index| Asked { index, form: form(is_binary) }));
+        }
+        for output in written {
+            let index = index_of(&output.name, "output", model.outputs)?;
+            if output.is_classification {
+                return Err(not_done("classification", "ask for the tensor and take its largest"));
+            }
+            let form = match output.shared {
+                Some(part) => {
+                    self.places.push((index, part));
+                    Form::Shared
+                }
+                None => form(output.is_binary.unwrap_or(is_binary)),
+            };
+            self.outputs.push(Asked { index, form });
+        }
+        self.outputs.iter().try_for_each(|&asked| check_form(asked, model))
     }
 }
 

@@ -49,7 +49,7 @@ fn keys_come_in_any_order_and_unknown_ones_are_passed_over() {
                   {"parameters":{"binary_data_size":48},"shape":[2,3],"name":"ids","datatype":"INT64"}],
         "parameters":{"timeout":20000,"priority":3,"sequence_id":0},"id":"seven"}"#;
     let request = parse(json).unwrap();
-    assert_eq!(request.id.as_deref(), Some("seven"));
+    assert_eq!(request.wanted.id.as_deref(), Some("seven"));
     assert_eq!((request.timeout, request.batch), (Some(Duration::from_millis(20)), 2));
     assert_eq!(
         (request.inputs[0].index, request.inputs[0].source.clone()),
@@ -65,14 +65,14 @@ fn keys_come_in_any_order_and_unknown_ones_are_passed_over() {
     );
     assert_eq!(request.binary_bytes(), 48);
     let asked = [(1, Form::Binary), (0, Form::Json)].map(|(index, form)| Asked { index, form });
-    assert_eq!(request.outputs, asked);
+    assert_eq!(request.wanted.outputs, asked);
 }
 
 #[test]
 fn without_outputs_all_are_meant() {
     let json = ids(GOOD).replace(OUTPUTS, r#""parameters":{"binary_data_output":true}"#);
     let asked = [0, 1].map(|index| Asked { index, form: Form::Binary });
-    assert_eq!(parse(&json).unwrap().outputs, asked);
+    assert_eq!(parse(&json).unwrap().wanted.outputs, asked);
     let text = refused(&ids(GOOD).replace(OUTPUTS, r#""outputs":[]"#));
     assert!(text.contains("FP16, which JSON has not"), "{text}");
 }
@@ -86,8 +86,8 @@ fn tensors_may_lie_in_shared_memory() {
     assert_eq!(request.inputs[0].source, Source::Shared(part("r", 7, 48)));
     assert_eq!(request.binary_bytes(), 0, "nothing of it follows the JSON");
     let asked = [(1, Form::Shared), (0, Form::Json)].map(|(index, form)| Asked { index, form });
-    assert_eq!(request.outputs, asked, "FP16, which JSON has not, is not in the JSON");
-    assert_eq!(request.places, [(1, part("out", 0, 64))]);
+    assert_eq!(request.wanted.outputs, asked, "FP16, which JSON has not, is not in the JSON");
+    assert_eq!(request.wanted.places, [(1, part("out", 0, 64))]);
     let all: Vec<&str> = request.parts().map(|part| &part.region[..]).collect();
     assert_eq!(all, ["r", "out"]);
 }
