@@ -267,3 +267,41 @@ impl ControlThreadCounters {
         self.control_send_queue_full.set(transport.send_full);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_transport_counted_is_told_apart() {
+        let [malformed, version_refused, tls_refused, refused, send_full] = [1, 2, 3, 4, 5];
+        let transport = TransportCounters {
+            malformed,
+            version_refused,
+            tls_refused,
+            refused,
+            send_full,
+            ..TransportCounters::default()
+        };
+        let of = ModelThreadCounters::default();
+        of.publish(&transport);
+        let told = [
+            &of.malformed,
+            &of.version_refused,
+            &of.tls_refused,
+            &of.connections_refused,
+            &of.send_queue_full,
+        ];
+        assert_eq!(told.map(|counter| counter.get()), [1, 2, 3, 4, 5]);
+        let of = ControlThreadCounters::default();
+        of.publish(&transport);
+        let told = [
+            &of.control_malformed,
+            &of.control_version_refused,
+            &of.control_tls_refused,
+            &of.control_connections_refused,
+            &of.control_send_queue_full,
+        ];
+        assert_eq!(told.map(|counter| counter.get()), [1, 2, 3, 4, 5]);
+    }
+}

@@ -34,6 +34,8 @@ fn an_added_model_is_served_once_its_backends_have_loaded_it() {
     let before = client.models.len();
     stage.exchange(&mut client);
     assert_eq!(client.models.len(), before, "clients hear of it when it is served");
+    let moves = |to| stage.scheduler.control.move_model(ModelId(2), to);
+    assert_eq!([0, 1].map(moves), [false; 2], "no thread has it yet");
     loaded(&mut stage, &mut backend, 2);
     assert!(answer(&mut stage, &mut operator).0);
     stage.exchange(&mut client);
@@ -60,6 +62,7 @@ fn a_removed_model_serves_what_waits_and_takes_no_more() {
     let reason = DropReason::ModelRemoved.code();
     let dropped = |task| Told::Ended { task, kind: 1, reason, retry_ms: 0 };
     assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }, dropped(late)]);
+    assert!(!stage.scheduler.control.move_model(ModelId(2), 1 - thread), "it ends where it is");
     for expected in [first, second] {
         let told = stage.exchange(&mut backend);
         let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };

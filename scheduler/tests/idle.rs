@@ -18,11 +18,19 @@ fn who_has_done_everything_has_nothing_to_do() {
     }
 }
 
-#[test]
-fn a_rank_thread_sleeps_until_it_is_woken() {
-    let mut stage = stage::changes::stage();
+fn sleeps(agent: &mut impl Agent) -> bool {
     let clock = Clock::start();
+    // It may have been woken before.
+    agent.wait(Some(ms(0)));
     let begin = clock.now();
-    stage.scheduler.rank.wait(Some(ms(5)));
-    assert!(clock.now() - begin >= ms(5));
+    agent.wait(Some(ms(5)));
+    clock.now() - begin >= ms(5)
+}
+
+#[test]
+fn each_thread_sleeps_until_it_is_woken() {
+    let mut stage = stage::changes::stage();
+    let scheduler = &mut stage.scheduler;
+    assert!(sleeps(&mut scheduler.rank) && sleeps(&mut scheduler.control));
+    assert!(scheduler.model_threads.iter_mut().all(sleeps));
 }

@@ -6,10 +6,11 @@ mod stage;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use baton_rdma::Identity;
 use baton_rdma::wire::{ChangeKind, Role};
 use baton_topo::{Cluster, Journal};
-use stage::changes::{add, answer, ask, change, loaded, stage};
-use stage::{Stage, Told, cluster};
+use stage::changes::{TABLE, add, answer, ask, change, loaded, stage};
+use stage::{Member, Stage, Told, cluster};
 
 /// A scheduler that writes changes down, and where.
 fn with_journal(name: &str) -> (Stage, PathBuf) {
@@ -56,4 +57,22 @@ fn the_next_scheduler_has_the_successor_of_a_model_that_was_replaced() {
     let next = replayed(&file);
     let model = next.models.iter().find(|model| model.name == "new").expect("it is served");
     assert_eq!(model.profile.batch_max(), 4);
+}
+
+/// Their cluster file has no such model.
+#[test]
+fn the_next_scheduler_describes_added_models_to_backends() {
+    let (mut stage, file) = with_journal("described");
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    add(&mut stage, &mut backend, &mut client);
+    let journal = Journal::open(&file).unwrap();
+    let next = journal.replay(&cluster(baton_core::Policy::Eager, 2));
+    let mut stage = Stage::new(&next.cluster);
+    stage.scheduler.control.keep_journal(journal, next.tables);
+    let endpoint = stage.network.endpoint(Identity { role: Role::Backend, member: 0 });
+    let told = stage.exchange(&mut Member::new(endpoint, Role::Backend, stage.control_addr()));
+    let [Told::Table { text, .. }] = &told[..] else { panic!("received {told:?}") };
+    assert_eq!(text, TABLE);
+    std::fs::remove_file(file).unwrap();
 }

@@ -103,6 +103,14 @@ fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
     assert_eq!(stage.exchange(&mut alive), [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
 }
 
+/// Conversations that the ControlThread has ended: as bad joins, as second ones, at a limit, and for all else.
+fn refusals(stage: &Stage) -> [u64; 4] {
+    let counters = stage.scheduler.counters();
+    let of = &counters.control_thread;
+    [&of.joins_refused, &of.joins_duplicate, &of.joins_over_limit, &of.conversations_refused]
+        .map(|counter| counter.get())
+}
+
 #[test]
 fn joins_that_cannot_be_served_are_refused_with_the_reason() {
     let cases: [(&[u32], u32, u32, &str); 4] = [
@@ -120,6 +128,7 @@ fn joins_that_cannot_be_served_are_refused_with_the_reason() {
         backend.send(&JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() }, b"b");
         let told = stage.exchange(&mut backend);
         assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{why}: {told:?}");
+        assert_eq!(refusals(&stage), [1, 0, 0, 0]);
     }
 }
 
@@ -149,6 +158,7 @@ fn a_name_and_a_connection_join_once() {
     let addr = WireAddr::new(frontend.transport.local_addr());
     frontend.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
     assert_eq!(refused(&stage.exchange(&mut frontend)), Some(RefuseCode::DuplicateJoin));
+    assert_eq!(refusals(&stage), [0, 2, 0, 0]);
 }
 
 #[test]
@@ -165,6 +175,7 @@ fn messages_out_of_place_end_the_conversation() {
     let mut lost = stage.member(Role::Frontend);
     lost.send(&Submit::read_from_bytes(&[0; size_of::<Submit>()]).unwrap(), &[]);
     assert_eq!(refused(&stage.exchange(&mut lost)), Some(RefuseCode::UnexpectedMessage));
+    assert_eq!(refusals(&stage), [0, 0, 0, 3]);
 }
 
 #[test]

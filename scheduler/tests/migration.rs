@@ -359,6 +359,27 @@ fn one_model_moves_at_a_time_and_only_to_where_it_is_not() {
     move_model(&mut stage, 1, 0);
 }
 
+/// Threads 0 and 1 are both behind: each passes on what it gets.
+#[test]
+fn what_comes_for_a_model_that_has_moved_twice_follows_it_all_the_way() {
+    let mut stage = Stage::new(&cluster(Policy::Symphony, 3));
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    for to in [1, 2] {
+        move_model(&mut stage, 0, to);
+        stage.settle();
+    }
+    let [first, second] = [0, 1].map(|slot| submit(&stage, &mut frontend, 0, slot));
+    frontend.cancel(0, second);
+    frontend.transport.flush();
+    stage.settle();
+    assert_eq!([0, 1, 2].map(|thread| passed_on(&stage, thread)), [3, 3, 0]);
+    let reason = DropReason::Cancelled.code();
+    let ended = Told::Ended { task: second, kind: 1, reason, retry_ms: 0 };
+    assert!(stage.exchange(&mut frontend).contains(&ended));
+    stage.advance(ms(25));
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [first]);
+}
+
 /// The ControlThread hears of it later, and of nothing else so often that there is no room for it: not
 /// even of a backend that is not connected and is granted again and again meanwhile.
 #[test]

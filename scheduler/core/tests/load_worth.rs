@@ -32,6 +32,25 @@ fn gpu(slot: u32) -> Gpu {
     Gpu { id: GpuId(slot), life: 0 }
 }
 
+/// A batch whose execution must begin by then.
+fn waiting(batch: u32, at: Nanos, bad_rate: u32) -> Candidate {
+    Candidate {
+        batch,
+        exec_at: Nanos::ZERO,
+        invalid_after: at,
+        urgency: at,
+        bad_rate,
+        delay: Nanos::ZERO,
+        latest: at,
+        latency: MS,
+        alone: MS,
+        slack: Nanos::ZERO,
+        dispersion: 16,
+        excess: Candidate::NOT_EARLY,
+        run: 0,
+    }
+}
+
 impl Stage {
     /// Slots with these pages; each of eight models takes one.
     fn new(pages: &[u32]) -> Self {
@@ -55,22 +74,7 @@ impl Stage {
 
     /// A batch waits, and its execution must begin within the time.
     fn wait_for(&mut self, model: u32, batch: u32, within: Nanos, bad_rate: u32) {
-        let at = self.now + within;
-        let candidate = Candidate {
-            batch,
-            exec_at: Nanos::ZERO,
-            invalid_after: at,
-            urgency: at,
-            bad_rate,
-            delay: Nanos::ZERO,
-            latest: at,
-            latency: MS,
-            alone: MS,
-            slack: Nanos::ZERO,
-            dispersion: 16,
-            excess: Candidate::NOT_EARLY,
-            run: 0,
-        };
+        let candidate = waiting(batch, self.now + within, bad_rate);
         self.loads.on_candidate(ModelId(model), Some(candidate));
     }
 
@@ -88,7 +92,11 @@ impl Stage {
     }
 
     fn loaded(&mut self, model: u32, slot: u32) {
-        let outcome = LoadOutcome::Loaded { took: LOAD };
+        self.loaded_in(LOAD, model, slot);
+    }
+
+    fn loaded_in(&mut self, took: Nanos, model: u32, slot: u32) {
+        let outcome = LoadOutcome::Loaded { took };
         let done = LoadDone { model: ModelId(model), gpu: gpu(slot), outcome };
         assert!(self.loads.on_load_done(self.now, done, &mut self.planned));
     }
@@ -265,4 +273,87 @@ fn a_copy_is_made_once_and_not_again_until_it_is_full_too() {
     assert_eq!(copies, [(1, 0, vec![], LoadReason::Losing)]);
     assert_eq!(stage.loads.counters().copied, 1, "looks that copy nothing count for nothing");
     stage.content(2);
+}
+
+/// Nothing else waits for the loaders. Slots are looked at for copies ten times a second, and this is such a moment as well.
+#[test]
+fn a_crowd_gets_one_copy_at_a_time() {
+    let mut stage = Stage::new(&[1, 1, 1]);
+    stage.place(0, 0);
+    let mut pass = |bad_rate| {
+        stage.come(0, 100);
+        stage.execute(0, 0, MS.times(10));
+        stage.now = stage.now + MS.times(10);
+        stage.wait_for(0, 4, MS.times(50), bad_rate);
+        stage.plan()
+    };
+    assert!((1..50).all(|_| pass(0).is_empty()));
+    assert_eq!(pass(QUARTER), [(1, 0, vec![], LoadReason::Losing)]);
+}
+
+/// The LOAD takes 5 ms, and a plan and its inputs 1 ms each way. A batch of 5 ms that is still to begin at `within` leaves its head,
+/// which takes 1 ms alone, until `within` + 5 − 1 − 2.
+#[test]
+fn a_cold_model_is_loaded_as_long_as_one_task_that_waits_can_be_served_after_it() {
+    let plan_within = |within| {
+        let mut stage = Stage::new(&[1]);
+        let last = waiting(3, stage.now + within, 0);
+        let candidate = Candidate { latency: MS.times(5), delay: MS, ..last };
+        stage.loads.on_candidate(ModelId(2), Some(candidate));
+        stage.plan().len()
+    };
+    assert_eq!((plan_within(MS.times(3)), plan_within(MS.times(3) - Nanos(1))), (1, 0));
+}
+
+/// Slot 1 was used last in an earlier second and executed more then.
+#[test]
+fn of_slots_that_have_nothing_to_execute_the_one_that_does_least_gets_the_load() {
+    let mut stage = Stage::new(&[2, 2]);
+    [0, 1].into_iter().for_each(|slot| stage.place(slot, slot));
+    for (slot, latency) in [(1, MS.times(60)), (0, MS.times(20))] {
+        stage.execute(slot, slot, latency);
+        stage.now = stage.now + MS.times(1_000);
+        assert_eq!(stage.plan(), []);
+    }
+    stage.wait_for(2, 1, MS.times(50), 0);
+    assert_eq!(stage.plan(), [(0, 2, vec![], LoadReason::Waiting)]);
+}
+
+/// Slot 0 executes most of the time, and both have something to execute now.
+#[test]
+fn a_load_goes_to_the_slot_that_has_less_to_execute_by_four_milliseconds_or_more() {
+    let chosen = |to_execute: [u64; 2]| {
+        let mut stage = Stage::new(&[2, 2]);
+        [0, 1].into_iter().for_each(|slot| stage.place(slot, slot));
+        stage.execute(0, 0, MS.times(90));
+        stage.now = stage.now + MS.times(1_000);
+        assert_eq!(stage.plan(), []);
+        for (slot, ms) in (0..).zip(to_execute) {
+            stage.execute(slot, slot, MS.times(ms));
+        }
+        stage.wait_for(2, 1, MS.times(50), 0);
+        stage.plan()[0].0
+    };
+    assert_eq!(chosen([1, 3]), 1, "about the same: slot 1 does less");
+    assert_eq!(chosen([3, 5]), 0);
+    assert_eq!(chosen([9, 20]), 0);
+}
+
+/// LOADs take 60 ms on slot 0 and 20 ms on slot 1.
+#[test]
+fn what_a_slow_link_takes_longer_counts_as_something_to_execute() {
+    for (to_execute_ms, expected) in [(8, 1), (200, 0)] {
+        let mut stage = Stage::new(&[2, 2]);
+        for model in (0..60).map(|at| at % 6) {
+            for (slot, took) in [(0, MS.times(60)), (1, MS.times(20))] {
+                assert!(stage.loads.load(stage.now, ModelId(model), gpu(slot), &mut stage.planned));
+                stage.now = stage.now + took;
+                stage.loaded_in(took, model, slot);
+            }
+        }
+        stage.planned.0.clear();
+        stage.execute(4, 1, MS.times(to_execute_ms));
+        stage.wait_for(7, 1, MS.times(900), 0);
+        assert_eq!(stage.plan()[0].0, expected, "{to_execute_ms} ms");
+    }
 }

@@ -13,6 +13,7 @@ const HERE: SubclusterId = SubclusterId(0);
 const GPUS: usize = 4;
 const MODELS: usize = 5;
 const COPIES: u32 = 2;
+const LONGEST: Nanos = Nanos(40);
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -31,14 +32,14 @@ enum Op {
 
 /// What happens whichever models are where. Batches need less than `delays` to get to a backend.
 fn traffic(delays: u64) -> impl Strategy<Value = Op> {
-    let candidate = (0..MODELS, 0..30u64, 0..30u64, prop::bool::weighted(0.3), 0..delays);
+    let candidate = (0..MODELS, 0..30u64, 0..200u64, prop::bool::weighted(0.3), 0..delays);
     prop_oneof![
         6 => (0..20u64).prop_map(|span| Op::Pass { span }),
         9 => candidate.prop_map(|(model, exec_in, window, early, delay)| {
             Op::Candidate { model, exec_in, window, early, delay }
         }),
         1 => (0..MODELS).prop_map(|model| Op::Withdraw { model }),
-        7 => (1..40u64).prop_map(|latency| Op::Plan { latency }),
+        7 => (1..LONGEST.0).prop_map(|latency| Op::Plan { latency }),
         1 => Just(Op::Return),
         6 => (0..GPUS).prop_map(|gpu| Op::Finish { gpu }),
     ]
@@ -86,6 +87,9 @@ struct World {
     /// Granted and not answered, oldest first.
     open: Vec<(ModelId, Grant)>,
     granted: u64,
+    bad_rate: u32,
+    /// No batch takes so long.
+    longest: Nanos,
 }
 
 impl World {
@@ -103,6 +107,8 @@ impl World {
             slots: [Slot::default(); GPUS],
             open: Vec::new(),
             granted: 0,
+            bad_rate: 0,
+            longest: LONGEST,
         };
         (0..GPUS).for_each(|gpu| drop(world.apply(&Op::Join { gpu })));
         world
@@ -171,7 +177,7 @@ impl World {
             exec_at,
             invalid_after,
             urgency,
-            bad_rate: 0,
+            bad_rate: self.bad_rate,
             delay: Nanos::ZERO,
             latest: exec_at,
             latency: Nanos(30),
@@ -195,13 +201,8 @@ impl World {
         }
         let (_, Grant { gpu, free_at, .. }) = self.open.remove(0);
         let start = self.now.max(free_at);
-        let planned = |latency| GpuUpdate::Planned {
-            gpu,
-            start,
-            latency,
-            work: Nanos::ZERO,
-            fetched_at: None,
-        };
+        let planned =
+            |latency| GpuUpdate::Planned { gpu, start, latency, work: latency, fetched_at: None };
         let update = latency.map_or(GpuUpdate::Returned { gpu }, planned);
         let slot = &mut self.slots[gpu.id.0 as usize];
         if slot.life == gpu.life {
@@ -254,14 +255,15 @@ impl World {
         granted
     }
 
-    /// No model that still waits was more urgent than one that got a slot on which it may run too. One whose batches get there
-    /// sooner asks for the slot later, and may find it taken.
+    /// No model that still waits was more urgent than one that got a slot on which it may run too, but for what a model with
+    /// fewer slots waits longer. One whose batches get there sooner asks for the slot later, and may find it taken.
     fn no_model_was_passed_over(&self, granted: &[(Candidate, Gpu)]) {
         for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
             let own = self.candidates[model].expect("it is ready");
             for &(other, gpu) in granted {
                 let could = self.rank.may_run(ModelId(model as u32), gpu);
-                let is_urgent = own.urgency < other.urgency && own.delay >= other.delay;
+                let is_urgent =
+                    own.urgency + self.longest < other.urgency && own.delay >= other.delay;
                 assert!(!(could && is_urgent), "model {model} was passed over for {gpu:?}");
             }
         }
@@ -352,6 +354,42 @@ fn slots_that_are_free_at_the_same_moment_go_by_urgency() {
     ];
     ops.iter().for_each(|op| drop(world.apply(op)));
     assert_eq!(granted_after(&mut world, 29), [(0, 0), (3, 3)], "model 2 is the least urgent");
+}
+
+/// A slot is free for two models. One of them has another slot, and its batch must start `later` than the other's. Which gets the
+/// slot.
+fn first_of_two(bad_rate: u32, later: u64) -> u32 {
+    let (length, window) = (2_000_000, 100_000_000);
+    let mut world = World::new(0, COPIES);
+    (world.bad_rate, world.longest) = (bad_rate, Nanos(length));
+    let loads = [(0, 0), (1, 0), (1, 1)].map(|(model, gpu)| Op::Load { model, gpu });
+    loads.iter().for_each(|op| drop(world.apply(op)));
+    let batch = [candidate(1, 0, window), Op::Plan { latency: length }, Op::Pass { span: length }];
+    for _ in 0..100 {
+        batch.iter().for_each(|op| drop(world.apply(op)));
+        (0..2).for_each(|gpu| drop(world.apply(&Op::Finish { gpu })));
+    }
+    let taken = [candidate(0, 0, window), candidate(1, 0, window)];
+    let plans = [Op::Plan { latency: length }, Op::Plan { latency: 2 * length }];
+    taken.iter().chain(&plans).for_each(|op| drop(world.apply(op)));
+    world.apply(&candidate(1, 0, window));
+    world.apply(&candidate(0, 0, window + 2 * later));
+    granted_after(&mut world, length)[0].0
+}
+
+/// An execution takes 2 ms: one of two slots is free after 1 ms, and one of one after 2 ms.
+#[test]
+fn a_model_with_fewer_slots_claims_one_earlier() {
+    assert_eq!(first_of_two(0, 900_000), 0);
+    assert_eq!(first_of_two(0, 1_100_000), 1);
+}
+
+#[test]
+fn a_model_with_fewer_slots_claims_one_no_earlier_while_tasks_are_lost() {
+    let per_cent = 656;
+    assert_eq!(first_of_two(per_cent / 4, 700_000), 0);
+    assert_eq!(first_of_two(per_cent / 4, 800_000), 1);
+    assert_eq!(first_of_two(per_cent, 10_000), 1);
 }
 
 #[test]

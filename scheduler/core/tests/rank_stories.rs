@@ -223,19 +223,21 @@ fn early(exec_at: f64, urgency: f64, run: u16) -> Option<Candidate> {
 #[test]
 fn who_may_start_early_does_not_take_the_last_slot_from_who_must_start_before_it_ends() {
     // Model 1 waits for others of its run until 30, and must start by 31. A batch of model 2 takes 5.
-    let granted = |at: f64, slots: u32| {
+    let granted = |at: f64, slots: u32, delay: f64| {
         let (mut rank, mut out) = one_slot();
         if slots == 2 {
             rank.on_gpu_join(ms(0.0), Gpu { id: GpuId(1), life: 1 }, HERE, &mut out);
         }
         rank.on_candidate(ms(0.0), ModelId(1), early(30.0, 30.0, 9), 0, &mut out);
         assert_eq!(out.grants, []);
-        rank.on_candidate(ms(at), ModelId(2), early(90.0, 90.0, 0), 0, &mut out);
+        let next = early(90.0, 90.0, 0).map(|next| Candidate { delay: ms(delay), ..next });
+        rank.on_candidate(ms(at), ModelId(2), next, 0, &mut out);
         out.grants.iter().map(|grant| grant.0).collect::<Vec<_>>()
     };
-    assert_eq!(granted(26.0, 1), [2], "it ends at 31");
-    assert_eq!(granted(27.0, 1), [1], "instead");
-    assert_eq!(granted(27.0, 2), [2], "one is left to it");
+    assert_eq!(granted(26.0, 1, 0.0), [2], "it ends at 31");
+    assert_eq!(granted(27.0, 1, 0.0), [1], "instead");
+    assert_eq!(granted(27.0, 2, 0.0), [2], "one is left to it");
+    assert_eq!([25.0, 25.5].map(|at| granted(at, 1, 1.0)), [[2], [1]], "its inputs take 1");
 }
 
 #[test]

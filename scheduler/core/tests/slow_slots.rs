@@ -2,7 +2,7 @@
 
 mod world;
 
-use baton_core::{ModelConfig, Policy, Slowdown, SubclusterId};
+use baton_core::{ModelConfig, NetworkDelay, Policy, Slowdown, SubclusterId};
 use world::{World, linear, ms};
 
 /// ℓ(b) is b + 5 ms.
@@ -129,5 +129,21 @@ fn a_slow_slot_is_left_to_shorter_objectives_as_long_as_it_is_in_time() {
     let batch = world.batches.iter().find(|batch| batch.requests[0].task.0 == 1);
     assert_eq!(batch.map(|batch| batch.gpu.id.0), Some(0));
     world.run_out();
+    assert!(world.is_good(1));
+}
+
+/// The plan and the inputs take 2 ms, and slot 1 is taken until 22: a batch of 6 ms that is planned at 20 starts at once. Slot 0, which
+/// is idle, takes 9 ms.
+#[test]
+fn what_no_idle_slot_ends_in_time_is_planned_behind_what_a_usual_one_executes() {
+    let hog = linear(Policy::Eager, 22.0, 0.0, 1_000.0);
+    let network = NetworkDelay { ctrl: ms(2.0), ..NetworkDelay::default() };
+    let far = ModelConfig { network, ..eager() };
+    let mut world = with_a_slow_slot(vec![eager(), hog, far], 2);
+    world.arrives(1, 100, 0.0, 1_000.0);
+    world.arrives(2, 1, 19.0, 9.5);
+    world.run_out();
+    assert_eq!(slots(&world), [1, 1]);
+    assert_eq!(world.batches[1].start, world.at(22.0));
     assert!(world.is_good(1));
 }

@@ -209,5 +209,10 @@ mod tests {
         let mut balance = balance();
         let mut moves = |rps: f64| balance.look(&[rps, rps]).is_some();
         assert_eq!([9_000.0, 0.0, 9_000.0, 9_000.0].map(&mut moves), [false, false, false, true]);
+        let mut moves = |rps: f64| (0..4).any(|_| balance.look(&[rps, rps]).is_some());
+        assert!(!moves(499.0), "no thread is overloaded by this");
+        assert!(moves(500.0));
+        balance.moving = Some(ModelId(0));
+        assert!(!(0..4).any(|_| balance.look(&[9_000.0, 9_000.0]).is_some()), "one at a time");
     }
 }

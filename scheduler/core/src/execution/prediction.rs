@@ -176,8 +176,9 @@ impl ExecutionModel {
 
 fn check_kinds(profiles: &[Profile], classes: u16) -> Result<(), ExecutionModelError> {
     let per_variant = usize::from(classes);
-    let is_whole = per_variant > 0 && profiles.len().is_multiple_of(per_variant);
-    if profiles.is_empty() || !is_whole || profiles.len() / per_variant > u16::MAX.into() {
+    let is_whole = profiles.len().is_multiple_of(per_variant);
+    let has_numbers = || u16::try_from(profiles.len() / per_variant).is_ok();
+    if profiles.is_empty() || !is_whole || !has_numbers() {
         return Err(ExecutionModelError::Missing);
     }
     let most = profiles[0].batch_max();
@@ -198,6 +199,7 @@ fn check_kinds(profiles: &[Profile], classes: u16) -> Result<(), ExecutionModelE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use std::string::ToString;
 
     const SLO: Nanos = Nanos::from_millis(100);
@@ -260,13 +262,16 @@ mod tests {
         assert_eq!(refused(&[], 1), ExecutionModelError::Missing);
         assert_eq!(refused(&profiles()[..3], 2), ExecutionModelError::Missing);
         assert_eq!(refused(&profiles(), 0), ExecutionModelError::Missing);
+        let many = vec![linear(1, 4, 1); 1 << 16];
+        assert_eq!(refused(&many, 1), ExecutionModelError::Missing, "a variant has 16 bits");
+        assert!(ExecutionModel::with_kinds(&many, 2, SLO).is_ok());
         let short = [linear(1, 4, 8), linear(2, 4, 7)];
         assert_eq!(refused(&short, 1), ExecutionModelError::BatchMax { at: 1 });
         let falls = [linear(2, 1, 8), linear(1, 3, 8)];
         let error = refused(&falls, 1);
         assert_eq!(error, ExecutionModelError::NotCheapestFirst { variant: 1, size: 3 });
         assert!(error.to_string().contains("list the cheapest first"), "{error}");
-        let third_falls = [1, 1, 2, 3, 2, 2].map(|alpha| linear(alpha, 4, 8));
+        let third_falls = [1, 1, 3, 2, 2, 2].map(|alpha| linear(alpha, 4, 8));
         let error = refused(&third_falls, 2);
         assert_eq!(error, ExecutionModelError::NotCheapestFirst { variant: 2, size: 1 });
         assert!(ExecutionModel::with_kinds(&falls, 2, SLO).is_ok(), "classes have no order");

@@ -133,6 +133,17 @@ mod tests {
         assert_eq!(worth.of(ModelId(0)), worth.sum(ModelId(0)), "it is back");
     }
 
+    /// The counts are scaled down every 45 s.
+    #[test]
+    fn steady_traffic_stays_worth_the_same_for_minutes() {
+        let mut worth = Worth::new(1);
+        for tenth in 0..3_000 {
+            worth.add(Nanos::from_millis(100).times(tenth), ModelId(0), 10);
+            let tasks = worth.sum_in_tasks(ModelId(0));
+            assert!(tenth < 300 || (395..=420).contains(&tasks), "{tasks} after {tenth}");
+        }
+    }
+
     #[test]
     fn hours_do_not_make_the_sums_overflow() {
         let mut worth = Worth::new(2);

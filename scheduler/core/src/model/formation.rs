@@ -71,7 +71,8 @@ pub(crate) fn first_to_start(
     }
     let behind = form(queue, horizon, batch + 1, most);
     let latest = |window: Window| queue.deadline(window.head) - horizon.latency.of(window.batch);
-    let is_first = behind.batch > batch && latest(behind) < latest(window);
+    // One that is no larger has a later deadline and no more to execute: it never is.
+    let is_first = latest(behind) < latest(window);
     if is_first { behind } else { window }
 }
 
@@ -80,12 +81,17 @@ fn window_head(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32) -> usiz
         let wanted = ((queue.len() - head) as u32).min(floor);
         !horizon.fits(wanted, queue.deadline(head))
     };
-    // Usually the very first head is good: gallop from there. Every head before `low` spoils.
+    first_good(queue.len(), spoils)
+}
+
+/// The first of `all` that is not spoiled; behind it none is. `all` if each is spoiled.
+fn first_good(all: usize, spoils: impl Fn(usize) -> bool) -> usize {
+    // Usually the very first is good: gallop from there. Every one before `low` spoils.
     let (mut low, mut step) = (0, 1);
     let mut high = loop {
         let probe = low + step - 1;
-        if probe >= queue.len() {
-            break queue.len();
+        if probe >= all {
+            break all;
         }
         if !spoils(probe) {
             break probe;
@@ -188,6 +194,25 @@ mod tests {
         (0..deadlines.len())
             .find(|&head| reaches(head))
             .map_or(Window { head: 0, batch: 0 }, window)
+    }
+
+    /// One task takes 5, two or three take 9. The head leaves 8 from now on, and starts alone by 3.
+    #[test]
+    fn a_larger_batch_behind_the_head_is_first_if_it_must_start_earlier() {
+        let table = [5, 9, 9].map(Nanos);
+        let latency = Latency::new(Profile::from_table(&table).unwrap(), Nanos::MAX);
+        let network = NetworkDelay::default();
+        let horizon = Horizon { now: Nanos(10), free_at: Nanos::ZERO, latency: &latency, network };
+        let first = |behind: u64| {
+            let mut queue = DeadlineQueue::new(4);
+            for (task, left) in (0..).zip([8, behind, behind, behind]) {
+                queue.push(Request::new(TaskId(task), Nanos(10 + left)), 0).unwrap();
+            }
+            let window = form(&queue, &horizon, 1, 3);
+            let Window { head, batch } = first_to_start(&queue, &horizon, window, 3);
+            (head, batch)
+        };
+        assert_eq!((first(11), first(12)), ((1, 3), (0, 1)), "by 2, by 3");
     }
 
     proptest! {

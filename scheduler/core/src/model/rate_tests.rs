@@ -192,3 +192,18 @@ fn tasks_that_hardly_wait_say_nothing_of_those_that_would() {
     let (pause, waiting) = pauses_of(1, us(9_000), us(21_000), false);
     assert!(waiting > pause.times(20), "no task comes within 9 ms of another: {waiting:?}");
 }
+
+/// A mean gap of 1 ms is the pause while no other was seen.
+#[test]
+fn what_is_expected_while_a_task_waits_takes_eight_pauses_and_a_quarter_of_the_arrivals() {
+    let (ms, ns) = (Nanos::from_millis, Nanos);
+    let mut meter = RateMeter::new();
+    meter.mean_gap = ms(1);
+    let mut is_plain = |waited, joined| {
+        (meter.sum.waited, meter.sum.joined) = (waited, joined);
+        meter.pause_of_waiting() > meter.pause()
+    };
+    assert!(!is_plain(ms(8), 0) && is_plain(ms(8) + ns(1), 0), "eight pauses were seen");
+    assert!(!is_plain(ms(11), 2), "two of eight that were to be expected came");
+    assert!(is_plain(ms(11) + ns(3), 2));
+}

@@ -194,8 +194,8 @@ impl Offer<'_> {
             start + turn.times(nth) + latency.of(batch)
                 <= self.horizon.now + arrives + self.objective
         };
-        let last = (coming.all - coming.first - 1) / u64::from(size);
-        [0, last.saturating_sub(1), last].into_iter().all(fits)
+        let batches = (coming.all - coming.first).div_ceil(u64::from(size));
+        [0, batches.saturating_sub(2), batches - 1].into_iter().all(fits)
     }
 
     fn slack_fit(&self, width: Nanos) -> (u32, u16) {

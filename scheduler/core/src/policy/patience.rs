@@ -66,7 +66,7 @@ fn patience(table: &[Nanos], batch: usize) -> u32 {
     let excess = |larger: usize| {
         cost(larger) * batch as i128 * (worth + 1) - cost(batch) * larger as i128 * worth
     };
-    let Some(enough) = (batch + 1..=table.len()).find(|&larger| excess(larger) < 0) else {
+    let Some(enough) = (batch..=table.len()).find(|&larger| excess(larger) < 0) else {
         return u32::MAX;
     };
     let (before, after) = (excess(enough - 1), excess(enough));
@@ -100,6 +100,8 @@ mod tests {
         assert_eq!(of, [1, 36, 3, 4, 5, u32::MAX]);
         assert_eq!((patience.content(), patience.longest(6)), (6, 36));
         assert_eq!([0, 1, 2, 5].map(|batch| patience.longest(batch)), [0, 1, 36, 36]);
+        let even = Patience::new(&Profile::from_table(&[MS.times(17), MS.times(32)]).unwrap());
+        assert_eq!((even.content(), even.of(1)), (1, u32::MAX), "16 for each, not less");
         let alone = Patience::new(&Profile::from_table(&[MS]).unwrap());
         assert_eq!((alone.content(), alone.longest(1)), (1, 0));
     }

@@ -6,6 +6,7 @@
 
 use super::{RankSink, RankState};
 use crate::candidate::Gpu;
+use crate::model::sizing::PER_CENT;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 impl RankState {
@@ -13,8 +14,8 @@ impl RankState {
     /// [`RankLimits::copies`](crate::RankLimits) > 0.
     pub fn serve_where_resident(&mut self, model: ModelId, subcluster: SubclusterId) {
         self.serve(model, subcluster);
+        debug_assert_ne!(self.residency.copies(), 0, "there is room for copies");
         self.residency.bind(model, true);
-        debug_assert!(self.residency.binds(model), "there is room for copies");
     }
 
     /// A slot of the model's sub-cluster holds its weights from now on. False if that changes nothing: the slot is not
@@ -81,9 +82,22 @@ impl RankState {
     }
 
     fn offer_to_copies(&mut self, model: ModelId, urgency: Nanos) {
+        let urgency = urgency - self.wait_for_copy(model);
         let gpus = &self.gpus;
         self.residency.offer(model, urgency, |gpu| gpus.subcluster(gpu).is_some());
         self.rearm_slots_of(model);
+    }
+
+    /// How much longer it takes until one of the model's slots is free than until any is, if all execute: so much earlier it
+    /// must claim one. Where one per cent of the tasks is lost it counts for nothing: there is no time to give to single
+    /// tasks in place of large batches.
+    fn wait_for_copy(&self, model: ModelId) -> Nanos {
+        let subcluster = self.models[model.0 as usize].subcluster;
+        let copies = self.residency.slots(model).filter(|&gpu| self.gpus.subcluster(gpu).is_some());
+        let (turn, slots) = (self.gpus.turn(subcluster), self.gpus.present(subcluster));
+        let longer = turn.times(slots.into()).0 / copies.count().max(1) as u64;
+        let lost = u64::from(self.reserves[subcluster.0 as usize].bad_rate());
+        Nanos((Nanos(longer) - turn).0 * PER_CENT.saturating_sub(lost) / PER_CENT)
     }
 
     /// The candidate does not compete any more.

@@ -54,7 +54,7 @@ impl Residency {
             self.ready.remove(place as u32);
             self.places[place] = None;
         }
-        match is_bound && self.copies > 0 {
+        match is_bound {
             true => self.bound.insert(model.0),
             false => self.bound.remove(model.0),
         }

@@ -104,7 +104,9 @@ impl RankState {
         if self.may_use_idle(now, model)
             && self.may_start(now, idle, (subcluster, model), &candidate)
         {
-            let (model, candidate) = self.first_to_start(now, idle, subcluster, (model, candidate));
+            let model = self.first_to_start(now, idle, subcluster, (model, candidate));
+            let candidate = self.models[model.0 as usize].candidate;
+            let candidate = candidate.expect("only candidates wait");
             self.waiting.remove(model.0);
             self.make_ready(model, subcluster, candidate);
             self.match_all(now, out);
@@ -119,20 +121,20 @@ impl RankState {
         idle: u32,
         subcluster: SubclusterId,
         early: (ModelId, Candidate),
-    ) -> (ModelId, Candidate) {
+    ) -> ModelId {
         if idle as usize > PROBED {
-            return early;
+            return early.0;
         }
         let ends = now + early.1.delay + early.1.latency;
-        let (mut first, mut overtaken) = (early, 0);
+        let (mut first, mut overtaken) = (due(&early), 0);
         for other in self.probed(now, subcluster) {
             let may_be_early = other.0 != early.0 && other.1.excess != Candidate::NOT_EARLY;
             if may_be_early && other.1.invalid_after < ends {
                 overtaken += 1;
-                first = if due(&other) < due(&first) { other } else { first };
+                first = first.min(due(&other));
             }
         }
-        if overtaken < idle { early } else { first }
+        if overtaken < idle { early.0 } else { first.1 }
     }
 
     /// Whether `idle` slots are more than a waiting candidate has to leave.

@@ -28,9 +28,9 @@ pub use recording::{Enough, Record, Recorded, Recording};
 /// Of fewer tasks nothing follows for other rules.
 const TASKS_MIN: u64 = 64;
 
-/// Other rules are taken if their losses are at most this part of the present ones'. Losses are compared by the cubes of
-/// the models' bad rates: 1/2 is a bad rate that is a fifth smaller.
-const BETTER: (u128, u128) = (1, 2);
+/// Other rules are taken if the present ones lose more than this many times as much. Losses are compared by the cubes of the
+/// models' bad rates: half is a bad rate that is a fifth smaller.
+const BETTER: u128 = 2;
 /// And the model that loses most, or all together, must lose fewer tasks by this many times the root of what is lost now,
 /// or it was chance.
 const ROOTS: u64 = 2;
@@ -115,7 +115,7 @@ impl Trial {
             least,
             lost_least: sum(least),
             is_better: tasks >= TASKS_MIN
-                && better * BETTER.1 < worse * BETTER.0
+                && is_clearly_less(better, worse)
                 && is_no_chance(of(present), of(least)),
             is_calm: of(Alternative::Own).iter().all(is_small),
         })
@@ -144,6 +144,11 @@ impl Trial {
     fn longest_objective(&self) -> Nanos {
         self.models.iter().map(|model| model.config.slo).max().unwrap_or_default()
     }
+}
+
+/// Of two weights.
+fn is_clearly_less(better: u128, worse: u128) -> bool {
+    better * BETTER < worse
 }
 
 /// Whether the model that loses most under the present rules, or all together, lose clearly fewer under others.
@@ -368,8 +373,8 @@ mod tests {
         let mut arrivals = arrivals(2_048, 1.0, &[5_751]);
         arrivals.iter_mut().for_each(|task| task.at = US);
         let (mut short, mut long) = (record(arrivals.clone()), record(arrivals));
-        (short.from, short.until) = (US, US.times(15_600));
-        (long.from, long.until) = (US, US.times(15_700));
+        (short.from, short.until) = (US, US.times(15_626) - Nanos(1));
+        (long.from, long.until) = (US, US.times(15_626));
         let concludes = |record| {
             Trial::new(models.to_vec(), usual(2), vec![record]).verdict(Alternative::Own).is_some()
         };
@@ -408,6 +413,12 @@ mod tests {
         assert!(is_clear(&[25, 16], &[15, 26]), "the one that loses most counts");
         assert!(is_clear(&[3, 3, 3, 2], &[1, 1, 1, 1]), "so do all together");
         assert!(!is_clear(&[], &[]));
+    }
+
+    #[test]
+    fn other_rules_lose_less_than_half_by_weight() {
+        assert!(is_clearly_less(3, 7) && !is_clearly_less(3, 6));
+        assert!(!is_clearly_less(0, 0), "where nothing is lost nothing is better");
     }
 
     #[test]

@@ -10,8 +10,8 @@ mod outbox;
 use std::collections::{BTreeMap, BTreeSet};
 
 use baton_core::{
-    DropReason, FrontendId, ModelConfig, ModelCounters, ModelId, ModelState, Nanos, RankLimits,
-    RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Candidate, DropReason, FrontendId, ModelConfig, ModelCounters, ModelId, ModelState, Nanos,
+    RankLimits, RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 pub(crate) use backends::{Fate, Sealed};
@@ -299,9 +299,19 @@ impl World {
             false => candidate.exec_at,
         };
         if must_start <= start && start <= candidate.invalid_after {
-            let idle = self.slots.iter().position(|slot| slot.is_idle(self.subclusters[model]));
+            let slots = self.slots.iter().zip(0..);
+            let mut idle = slots.filter(|(slot, _)| slot.is_idle(self.subclusters[model]));
+            let idle = idle.find(|(_, id)| !self.is_too_slow(*id, start, &candidate));
+            let idle = idle.map(|(_, id)| id);
             assert_eq!(idle, None, "at {:?} {candidate:?} of model {model} waits", self.now);
         }
+    }
+
+    /// Whether not even one task that starts then would end in time.
+    fn is_too_slow(&self, slot: u32, start: Nanos, candidate: &Candidate) -> bool {
+        let slowdown = self.slow.get(&slot).copied().unwrap_or(Slowdown::NONE);
+        let deadline = candidate.invalid_after + candidate.latency;
+        start + slowdown.applied(candidate.alone) > deadline
     }
 
     fn push(&mut self, at: Nanos, event: Event) {

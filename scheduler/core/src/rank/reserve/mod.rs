@@ -118,6 +118,8 @@ pub(crate) struct Reserve {
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
     losing: Option<Losing>,
+    /// As of the last tick.
+    bad_rate: u32,
     /// What the models follow; `baton`'s until others are said. Rules that start no batch early ask nothing of it.
     rules: Rules,
     peaks: Peaks,
@@ -135,6 +137,7 @@ impl Reserve {
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
             losing: None,
+            bad_rate: 0,
             rules: Alternative::Own.rules(),
             peaks: Peaks::new(),
         }
@@ -175,6 +178,11 @@ impl Reserve {
 
     pub(crate) fn rules(&self) -> Rules {
         self.rules
+    }
+
+    /// Mean of the models' bad rates by their tasks, in 1/65536, as of the last tick.
+    pub(crate) fn bad_rate(&self) -> u32 {
+        self.bad_rate
     }
 
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
@@ -265,6 +273,7 @@ impl Reserve {
                 self.shortest = class;
             }
         }
+        self.bad_rate = shorter.bad_rate();
     }
 
     fn find_losing(&self) -> Option<Losing> {
