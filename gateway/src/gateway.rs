@@ -13,11 +13,12 @@ use baton_metrics::Metric;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use crate::accept::serve;
+use crate::accept::{Handed, Seats, serve, serve_handed};
 use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::driving::Driving;
@@ -105,6 +106,7 @@ pub(crate) struct App {
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
     pub(crate) lag: Lag,
+    pub(crate) seats: Seats,
     access: Access,
     pub(crate) operating: Option<Operating>,
     pub(crate) images: Vec<ImageStep>,
@@ -230,6 +232,7 @@ impl Gateway {
         keep_memory();
         let (drain, drains) = watch::channel(false);
         let operating = config.repository.clone().map(Operating::start).transpose();
+        let (seats, handed) = Seats::new(config.threads.max(1));
         let app = Arc::new(App {
             client,
             clock,
@@ -238,6 +241,7 @@ impl Gateway {
             counters: Counters::default(),
             statistics: Statistics::default(),
             lag: Lag::default(),
+            seats,
             access: Access::load(&config.tokens)?,
             images: config.images.clone(),
             memory: config.shared_memory_bytes.map(Memory::new),
@@ -246,9 +250,11 @@ impl Gateway {
             drains,
         });
         let driving = driver.map(Driving::start).transpose().map_err(GatewayError::Start)?;
-        let driven = |number| driving.clone().filter(|_| number == 0);
-        let numbers = 0..config.threads.max(1);
-        let threads = numbers.map(|number| spawn(&app, number, driven(number), &listeners));
+        let thread = |(number, handed)| {
+            let driving = driving.clone().filter(|_| number == 0);
+            spawn(&app, Thread { number, driving, handed }, &listeners)
+        };
+        let threads = handed.into_iter().enumerate().map(thread);
         let threads = threads.collect::<io::Result<_>>().map_err(GatewayError::Start)?;
         Ok(Self { addrs, app, driving, drain, threads })
     }
@@ -328,32 +334,31 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
     Ok(listener)
 }
 
-/// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
-fn spawn(
-    app: &Arc<App>,
+/// What one of the threads is given.
+struct Thread {
     number: usize,
     driving: Option<Arc<Driving>>,
-    listeners: &[TcpListener],
-) -> io::Result<JoinHandle<()>> {
+    handed: UnboundedReceiver<Handed>,
+}
+
+/// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
+fn spawn(app: &Arc<App>, thread: Thread, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
     let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let app = Arc::clone(app);
-    let name = format!("baton-gateway-{number}");
-    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, driving, listeners))
+    let name = format!("baton-gateway-{}", thread.number);
+    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, thread, listeners))
 }
 
-fn run(
-    runtime: &Runtime,
-    app: &Arc<App>,
-    driving: Option<Arc<Driving>>,
-    listeners: Vec<TcpListener>,
-) {
+fn run(runtime: &Runtime, app: &Arc<App>, thread: Thread, listeners: Vec<TcpListener>) {
+    let Thread { number, driving, handed } = thread;
     runtime.block_on(async {
         let driven = driving.map(|driving| tokio::spawn(driving.drive()));
         let mut serving = JoinSet::new();
+        serving.spawn(serve_handed(Arc::clone(app), handed));
         for listener in listeners {
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => drop(serving.spawn(serve(Arc::clone(app), listener))),
+                Ok(listener) => drop(serving.spawn(serve(Arc::clone(app), number, listener))),
                 Err(error) => tracing::error!(%error, "the gateway cannot wait for connections"),
             }
         }

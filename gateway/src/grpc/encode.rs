@@ -2,14 +2,15 @@
 
 use baton_client::{ElementType, ModelHandle, Reply, TensorRef, TensorSpec};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{WireType, encode_key, encode_varint, uint32};
 use serde_json::Value;
 
 use super::messages::{
-    Choice, Empty, Index, InferOutput, InferParameter, InferResponse, InferStatistics, ModelConfig,
+    Choice, Empty, Index, InferParameter, InferResponse, InferStatistics, ModelConfig,
     ModelConfigResponse, ModelIndex, ModelInput, ModelMetadata, ModelOutput, ModelStatistics,
     Parameters, Region, Regions, Spent, Statistics, StreamProblem, TensorMetadata,
 };
+use super::reader::{PREFIX, seal};
 use crate::infer::{head_of, rows};
 use crate::protocol::describe::{Indexed, extents};
 use crate::protocol::memory::Registration;
@@ -17,12 +18,22 @@ use crate::protocol::problem::Problem;
 use crate::protocol::render::{self, Head, VERSION};
 use crate::protocol::request::{Asked, Form, Model};
 
+/// Fields of an answer, and of its outputs.
+const MODEL_NAME: u32 = 1;
+const MODEL_VERSION: u32 = 2;
+const ID: u32 = 3;
+const OUTPUTS: u32 = 5;
+const OUTPUT_NAME: u32 = 1;
+const OUTPUT_DATATYPE: u32 = 2;
+const OUTPUT_SHAPE: u32 = 3;
 /// `raw_output_contents` of an answer.
 const RAW: u32 = 6;
+/// Room for what is not `raw_output_contents`; most need less.
+const HEAD_BYTES: usize = 192;
 /// The answer in a message of a stream.
 const STREAMED: u32 = 2;
 
-/// The answer to an inference: outputs as bytes, copied once.
+/// The answer to an inference in its frame: outputs as bytes, copied once.
 pub(super) fn infer(
     (model, id): (&ModelHandle, Option<&str>),
     asked: &[Asked],
@@ -39,33 +50,55 @@ fn answer(
     asked: &[Asked],
     rows: &[Vec<TensorRef<'_>>],
 ) -> Result<Vec<u8>, Problem> {
-    let output = |asked: &Asked| {
-        let spec = &specs[asked.index];
-        let shape = render::shape(spec, rows.iter().map(|row| &row[asked.index]))?;
-        let (name, datatype) = (spec.name.clone(), spec.element.oip_name().to_owned());
-        Ok(InferOutput { name, datatype, shape: shape.into_iter().map(i64::from).collect() })
-    };
-    let outputs: Result<Vec<InferOutput>, Problem> = asked.iter().map(output).collect();
-    let head = InferResponse {
-        model_name: head.model.to_owned(),
-        model_version: VERSION.to_owned(),
-        id: head.id.unwrap_or_default().to_owned(),
-        parameters: parameters(head),
-        outputs: outputs?,
-    };
     // One in shared memory has an empty entry: Triton's client in C++ looks for one of each output.
     let sent = |asked: &Asked| if asked.form == Form::Shared { &[] } else { rows };
     let lengths = |asked: &Asked| sent(asked).iter().map(|row| row[asked.index].bytes.len()).sum();
     let lengths: Vec<usize> = asked.iter().map(lengths).collect();
     let raw: usize = lengths.iter().sum();
-    let mut message = Vec::with_capacity(head.encoded_len() + raw + 12 * asked.len());
-    head.encode(&mut message).expect("a Vec takes everything");
+    let mut message = Vec::with_capacity(HEAD_BYTES + raw);
+    message.resize(PREFIX, 0);
+    text(MODEL_NAME, head.model, &mut message);
+    text(MODEL_VERSION, VERSION, &mut message);
+    text(ID, head.id.unwrap_or_default(), &mut message);
+    // Seldom any; messages behind one another are one.
+    let rest = InferResponse { parameters: parameters(head), ..InferResponse::default() };
+    rest.encode(&mut message).expect("a Vec takes everything");
+    for asked in asked {
+        output(&specs[asked.index], rows.iter().map(|row| &row[asked.index]), &mut message)?;
+    }
     for (asked, length) in asked.iter().zip(lengths) {
         encode_key(RAW, WireType::LengthDelimited, &mut message);
         encode_varint(length as u64, &mut message);
         sent(asked).iter().for_each(|row| message.extend_from_slice(row[asked.index].bytes));
     }
+    seal(&mut message);
     Ok(message)
+}
+
+/// What an output is, without its bytes.
+fn output<'a>(
+    spec: &TensorSpec,
+    rows: impl Iterator<Item = &'a TensorRef<'a>>,
+    message: &mut Vec<u8>,
+) -> Result<(), Problem> {
+    let mut output = Vec::with_capacity(HEAD_BYTES);
+    text(OUTPUT_NAME, &spec.name, &mut output);
+    text(OUTPUT_DATATYPE, spec.element.oip_name(), &mut output);
+    // Extents are not below 0, and then both kinds of numbers are the same bytes.
+    uint32::encode_packed(OUTPUT_SHAPE, &render::shape(spec, rows)?, &mut output);
+    encode_key(OUTPUTS, WireType::LengthDelimited, message);
+    encode_varint(output.len() as u64, message);
+    message.extend_from_slice(&output);
+    Ok(())
+}
+
+/// A field with text; without any there is none.
+fn text(tag: u32, text: &str, message: &mut Vec<u8>) {
+    if !text.is_empty() {
+        encode_key(tag, WireType::LengthDelimited, message);
+        encode_varint(text.len() as u64, message);
+        message.extend_from_slice(text.as_bytes());
+    }
 }
 
 /// As the HTTP call has them.
@@ -80,8 +113,9 @@ fn parameters(head: &Head<'_>) -> Parameters {
     late.into_iter().chain(cold).chain(variant).collect()
 }
 
-/// An answer as a message of a stream.
+/// An answer, out of its frame, as a message of a stream.
 pub(super) fn streamed(answer: &[u8]) -> Vec<u8> {
+    let answer = &answer[PREFIX..];
     let mut message = Vec::with_capacity(answer.len() + 12);
     encode_key(STREAMED, WireType::LengthDelimited, &mut message);
     encode_varint(answer.len() as u64, &mut message);

@@ -1,8 +1,8 @@
 //! The messages of the protocol's gRPC service, package `inference`, as far as this gateway reads and writes them. Names and
 //! numbers are the interface; fields that are left out here are passed over by either side.
 //!
-//! `raw_input_contents` (7) of a request and `raw_output_contents` (6) of an answer are not here: they are taken out of, and put
-//! into, the encoded message where they lie.
+//! `raw_input_contents` (7) of a request, and `outputs` (5) and `raw_output_contents` (6) of an answer are not here: they are taken
+//! out of, and put into, the encoded message where they lie.
 
 use std::collections::HashMap;
 
@@ -85,12 +85,6 @@ messages! {
         #[prost(string, tag = "2")] model_version: String,
         #[prost(string, tag = "3")] id: String,
         #[prost(map = "string, message", tag = "4")] parameters: Parameters,
-        #[prost(message, repeated, tag = "5")] outputs: Vec<InferOutput>,
-    }
-    InferOutput {
-        #[prost(string, tag = "1")] name: String,
-        #[prost(string, tag = "2")] datatype: String,
-        #[prost(int64, repeated, tag = "3")] shape: Vec<i64>,
     }
     /// In a stream a request's problem is said in the message, and the stream goes on.
     StreamProblem {

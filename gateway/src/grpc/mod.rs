@@ -105,16 +105,16 @@ async fn answer_inference(under_way: UnderWay, mut call: Call) -> Answer {
 
 async fn answer_other(under_way: UnderWay, mut call: Call, method: String) -> Answer {
     let message = other(&under_way.app, &mut call, &method).await;
-    ended(under_way, message, false)
+    ended(under_way, message.map(|message| framed(&message)), false)
 }
 
-/// The call is answered with this message, or has this problem.
+/// The call is answered with this message in its frame, or has this problem.
 fn ended(under_way: UnderWay, message: Result<Vec<u8>, Problem>, has_outcome: bool) -> Answer {
     let mut held = Held::new(&under_way.app);
     match message.and_then(|message| held.grow(message.len()).map(|()| message)) {
         Ok(message) => {
             let UnderWay { app, activity, .. } = &under_way;
-            let bytes = outgoing(app, activity, framed(&message), held);
+            let bytes = outgoing(app, activity, message, held);
             under_way.end(Protocol::Grpc, None);
             status::answer(Outbound::whole(bytes).with_trailers(status::ok(has_outcome)))
         }
@@ -133,7 +133,7 @@ async fn message(app: &App, reader: &mut Reader) -> Result<Body, Problem> {
     message.ok_or_else(|| Problem::invalid("the call has no message"))
 }
 
-/// The encoded answer to an inference.
+/// The encoded answer to an inference, in its frame.
 async fn infer_call(app: &App, call: &mut Call) -> Result<Vec<u8>, Problem> {
     let Call { asker, arrived, stated, reader } = call;
     let Body { frames, held } = message(app, reader).await?;
@@ -169,7 +169,7 @@ async fn before_it_gives_up<T>(
     time::timeout(span.saturating_sub(waited), answer).await.map_err(late)?
 }
 
-/// Submits a request; then the encoded answer.
+/// Submits a request; then the encoded answer, in its frame.
 fn infer_message(
     app: &App,
     asker: &Asker,

@@ -91,8 +91,14 @@ impl Reader {
 /// A message behind its five bytes.
 pub(super) fn framed(message: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(PREFIX + message.len());
-    frame.push(0);
-    frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    frame.resize(PREFIX, 0);
     frame.extend_from_slice(message);
+    seal(&mut frame);
     frame
+}
+
+/// Says in the first five bytes, which are zero, how long the message behind them is.
+pub(super) fn seal(frame: &mut [u8]) {
+    let length = (frame.len() - PREFIX) as u32;
+    frame[1..PREFIX].copy_from_slice(&length.to_be_bytes());
 }

@@ -36,7 +36,7 @@ pub(crate) async fn serve<S>(open: Open, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let app = Arc::clone(&open.0);
+    let app = Arc::clone(&open.app);
     let activity = Arc::new(Activity::new(app.clock.now()));
     let service = {
         let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));

@@ -1,5 +1,7 @@
 //! The answer to an inference request: JSON, and the outputs that were asked for as bytes behind it.
 
+use std::io::Write as _;
+
 use baton_client::{ElementType, TensorRef, TensorSpec};
 
 use super::problem::{Kind, Problem};
@@ -52,7 +54,9 @@ pub fn infer(
     }
     json.extend_from_slice(b"\"model_name\":");
     string(&mut json, head.model);
-    json.extend_from_slice(format!(",\"model_version\":\"{VERSION}\"").as_bytes());
+    json.extend_from_slice(b",\"model_version\":\"");
+    json.extend_from_slice(VERSION.as_bytes());
+    json.extend_from_slice(b"\"");
     parameters(&mut json, head);
     json.extend_from_slice(b",\"outputs\":[");
     for (at, asked) in asked.iter().enumerate() {
@@ -94,13 +98,14 @@ fn output(
     json.extend_from_slice(b"{\"name\":");
     string(json, &spec.name);
     let kind = spec.element.oip_name();
-    json.extend_from_slice(format!(",\"datatype\":\"{kind}\",\"shape\":{extents:?}").as_bytes());
+    let written = write!(json, ",\"datatype\":\"{kind}\",\"shape\":{extents:?}");
+    written.expect("a Vec takes everything");
     match asked.form {
         Form::Json => numbers(json, spec, tensors())?,
         Form::Binary => {
             let bytes: usize = tensors().map(|tensor| tensor.bytes.len()).sum();
-            let text = format!(",\"parameters\":{{\"binary_data_size\":{bytes}}}");
-            json.extend_from_slice(text.as_bytes());
+            let written = write!(json, ",\"parameters\":{{\"binary_data_size\":{bytes}}}");
+            written.expect("a Vec takes everything");
         }
         // Triton's client in C++ takes any `parameters` for those of bytes that follow.
         Form::Shared => {}
