@@ -17,6 +17,8 @@ const RATIO_MAX: u64 = 8;
 const CLIP: u64 = 4;
 /// The margin moves by 99 steps up or one step down: it settles where 1 % of batches exceed it.
 const UP: u64 = 99;
+/// Whatever takes longer by more than so many times the largest margin is late with any: it moves the margin no further up.
+const BEYOND: u64 = 2;
 
 /// The profile with its corrections.
 #[derive(Clone, Debug)]
@@ -115,7 +117,8 @@ impl Latency {
     }
 
     fn follow_overrun(&mut self, overrun: Nanos) {
-        self.margin = if overrun > self.margin {
+        let is_beyond = overrun > self.margin_max.times(BEYOND);
+        self.margin = if overrun > self.margin && !is_beyond {
             (self.margin + self.step.times(UP)).min(self.margin_max)
         } else {
             self.margin - self.step
@@ -229,6 +232,21 @@ mod tests {
             latency.observe(4, measured);
         }
         assert!((100..400).contains(&exceeded), "{exceeded} of 20000");
+    }
+
+    #[test]
+    fn what_no_margin_would_cover_raises_none() {
+        let margin_max = Nanos(SLO.0 / 8);
+        for (overrun, margin) in [(2, margin_max), (3, Nanos::ZERO)] {
+            let mut latency = Latency::new(linear(), SLO);
+            for round in 0..20_000 {
+                let late = if round % 50 == 0 { margin_max.times(overrun) } else { Nanos::ZERO };
+                let predicted = latency.scaled(latency.profile.latency(4));
+                latency.observe(4, predicted + late);
+            }
+            let settled = latency.margin().0.abs_diff(margin.0) < margin_max.0 / 10;
+            assert!(settled, "{:?} where one in fifty is {overrun} bounds late", latency.margin());
+        }
     }
 
     #[test]
