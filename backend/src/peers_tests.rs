@@ -128,3 +128,31 @@ fn a_connection_that_does_not_lead_to_the_frontend_is_not_it() {
     assert!(peers.opened(conn, &it) && !is_told(&peers));
     assert!(peers.opened(conn, &Peer { member: 0, ..it }), "it has not joined yet");
 }
+
+/// Whose model has gone, and whose slots another model's has now.
+#[test]
+fn a_slab_that_comes_later_takes_the_place_of_those_that_had_its_slots() {
+    for (first, stays) in [(4, true), (5, false), (8, false), (11, false), (12, true)] {
+        let mut peers = Peers::default();
+        peers.announce(&slab(2, 8, 6)).unwrap();
+        peers.up(&up(2, 1), HERE.ip()).unwrap();
+        peers.extend(&slab(2, first, 7)).unwrap();
+        let slabs = &peers.frontends[2].as_ref().unwrap().slabs;
+        let models: Vec<u32> = slabs.iter().map(|slab| slab.model.0).collect();
+        let expected: &[u32] = if stays { &[6, 7] } else { &[7] };
+        assert_eq!(models, expected, "slots 8 to 11, then four from {first} on");
+    }
+}
+
+/// Older frontends read the bit as a part of something else, and of one that is not connected nothing is known.
+#[test]
+fn frontends_hear_of_cold_tasks_from_the_version_on_that_has_a_word_for_it() {
+    let mut peers = Peers::default();
+    peers.up(&up(1, 0), HERE.ip()).unwrap();
+    let mut hears = |version| {
+        peers.frontends[1].as_mut().unwrap().version = version;
+        peers.hears_cold(FrontendId(1))
+    };
+    assert_eq!([0, COLD_SINCE - 1, COLD_SINCE].map(&mut hears), [false, false, true]);
+    assert!(!peers.hears_cold(FrontendId(2)), "it is no member");
+}

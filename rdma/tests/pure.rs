@@ -36,6 +36,7 @@ fn sources_take_turns() {
     for (source, item) in [(2, 'a'), (2, 'b'), (2, 'c'), (0, 'x'), (5, 'y')] {
         queue.push(source, item);
     }
+    assert_eq!((queue.len(), queue.is_empty()), (5, false));
     let order: Vec<_> = std::iter::from_fn(|| queue.pop(|_, _| true)).collect();
     assert_eq!(order, [(2, 'a'), (0, 'x'), (5, 'y'), (2, 'b'), (2, 'c')]);
 }

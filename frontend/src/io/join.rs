@@ -187,3 +187,14 @@ impl<T: Transport> ClientIo<T> {
 pub(super) fn drawn_generation() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_runs_begin_with_the_same_generation() {
+        let drawn: std::collections::BTreeSet<u32> = (0..8).map(|_| drawn_generation()).collect();
+        assert!(drawn.len() > 6, "{drawn:?}");
+    }
+}

@@ -85,10 +85,15 @@ fn the_answer_is_put_together_from_its_parts() {
     let mut pair = asked();
     for (from, next) in [(0, 5), (5, 9), (9, 0)] {
         assert_eq!(pair.ask(), Some(from));
-        assert!(pair.operator.take_status().is_none(), "there is more");
+        assert!(
+            !pair.operator.has_status() && pair.operator.take_status().is_none(),
+            "there is more"
+        );
         pair.say(next, &Record::Gpu(gpu(from as u32)).line());
     }
     assert_eq!(pair.ask(), None);
+    assert!(pair.operator.has_status());
+    assert_eq!(pair.operator.next_timer(), None, "only the scheduler wakes it");
     let status = pair.operator.take_status().expect("complete").expect("sound");
     assert_eq!(status.gpus, [gpu(0), gpu(5), gpu(9)]);
     pair.operator.ask_status().expect("it is connected");

@@ -235,3 +235,85 @@ pub(super) fn statistics(said: &Value) -> Statistics {
     let models = said["model_stats"].as_array().map_or(&[][..], |models| models);
     Statistics { model_stats: models.iter().map(model).collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_client::Extent;
+
+    use super::super::reader::framed;
+    use super::*;
+
+    const ASKED: [Asked; 2] =
+        [Asked { index: 1, form: Form::Binary }, Asked { index: 0, form: Form::Shared }];
+
+    fn specs() -> Vec<TensorSpec> {
+        let spec = |name: &str, element| {
+            let (name, shape) = (name.into(), vec![Extent::UpTo(4)]);
+            TensorSpec { name, element, shape }
+        };
+        vec![spec("y", ElementType::F32), spec("raw", ElementType::U8)]
+    }
+
+    fn row(bytes: &[u8]) -> Vec<TensorRef<'_>> {
+        let tensor = |bytes| TensorRef { shape: vec![2], bytes };
+        vec![tensor(&[0; 8]), tensor(bytes)]
+    }
+
+    /// What clients read of an answer, as the protocol has it.
+    #[derive(Clone, PartialEq, Message)]
+    struct Read {
+        #[prost(string, tag = "1")]
+        model: String,
+        #[prost(string, tag = "2")]
+        version: String,
+        #[prost(string, tag = "3")]
+        id: String,
+        #[prost(map = "string, message", tag = "4")]
+        parameters: Parameters,
+        #[prost(message, repeated, tag = "5")]
+        outputs: Vec<ReadOutput>,
+        #[prost(bytes = "vec", repeated, tag = "6")]
+        raw: Vec<Vec<u8>>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct ReadOutput {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(string, tag = "2")]
+        datatype: String,
+        #[prost(int64, repeated, tag = "3")]
+        shape: Vec<i64>,
+    }
+
+    /// Rows are one batch, and the output in shared memory has an empty entry.
+    #[test]
+    fn an_answer_has_its_head_and_the_bytes_of_each_output() {
+        let variant = Some(("s", 73.5));
+        let head = Head { model: "m", id: Some("7"), is_late: true, is_cold: false, variant };
+        let message = answer(&head, &specs(), &ASKED, &[row(&[1, 2]), row(&[3, 4])]).unwrap();
+        let (prefix, message) = message.split_at(PREFIX);
+        assert_eq!(prefix, [0, 0, 0, 0, message.len() as u8]);
+        let read = Read::decode(message).unwrap();
+        assert_eq!((&read.model[..], &read.version[..], &read.id[..]), ("m", "1", "7"));
+        assert_eq!(read.raw, [vec![1, 2, 3, 4], vec![]]);
+        let outputs = read.outputs.iter().map(|o| (&o.name[..], &o.datatype[..], &o.shape[..]));
+        let shape = &[2, 2][..];
+        assert_eq!(outputs.collect::<Vec<_>>(), [("raw", "UINT8", shape), ("y", "FP32", shape)]);
+        let of = |name: &str| read.parameters.get(name).and_then(|of| of.choice.clone());
+        assert_eq!(of("baton_late"), Some(Choice::Bool(true)));
+        assert_eq!(of("baton_cold"), None);
+        assert_eq!(of("baton_variant"), Some(Choice::Text("s".to_owned())));
+        assert_eq!(of("baton_accuracy"), Some(Choice::Double(73.5)));
+    }
+
+    #[test]
+    fn a_stream_has_answers_and_problems_of_requests() {
+        assert_eq!(streamed(&framed(&[7, 8, 9])), [0x12, 3, 7, 8, 9]);
+        let problem = Problem::invalid("no such input");
+        let message = streamed_problem(&problem, "7".to_owned());
+        let said = StreamProblem::decode(&message[..]).unwrap();
+        let id = said.infer_response.map(|response| response.id);
+        assert_eq!((said.error_message, id), (problem.text, Some("7".to_owned())));
+    }
+}

@@ -351,6 +351,21 @@ mod tests {
         size_of::<F>()
     }
 
+    #[test]
+    fn a_call_is_one_over_http_2_that_says_so() {
+        let is_call = |version, kind: Option<&str>| {
+            let request = Request::builder().version(version);
+            let request =
+                kind.into_iter().fold(request, |request, kind| request.header(CONTENT_TYPE, kind));
+            is_grpc(&request.body(()).expect("a request"))
+        };
+        assert!(is_call(Version::HTTP_2, Some("application/grpc")));
+        assert!(is_call(Version::HTTP_2, Some("application/grpc+proto")));
+        assert!(!is_call(Version::HTTP_2, Some("application/json")));
+        assert!(!is_call(Version::HTTP_2, None));
+        assert!(!is_call(Version::HTTP_11, Some("application/grpc")));
+    }
+
     /// Each takes as much memory while it waits for its outcome.
     #[test]
     fn what_is_kept_of_a_call_is_small() {

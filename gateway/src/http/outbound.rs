@@ -65,3 +65,45 @@ impl Body for Outbound {
         SizeHint::with_exact(self.whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The frames as the connection gets them: bytes, or `None` for trailers. Whether the end is known before each is asked for.
+    fn frames(mut body: Outbound) -> (Vec<Option<Bytes>>, Vec<bool>) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let (mut frames, mut ends) = (Vec::new(), vec![body.is_end_stream()]);
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
+            frames.push(frame.into_data().ok());
+            ends.push(body.is_end_stream());
+        }
+        (frames, ends)
+    }
+
+    #[test]
+    fn a_body_ends_behind_its_last_part() {
+        let bytes = Bytes::from_static;
+        let trailers = HeaderMap::new;
+        assert_eq!(frames(Outbound::whole(bytes(b""))), (vec![], vec![true]));
+        assert_eq!(
+            frames(Outbound::whole(bytes(b"ab"))),
+            (vec![Some(bytes(b"ab"))], vec![false, true])
+        );
+        let both = Outbound::whole(bytes(b"ab")).with_trailers(trailers());
+        assert_eq!(frames(both), (vec![Some(bytes(b"ab")), None], vec![false, false, true]));
+        let (sender, receiver) = mpsc::channel(2);
+        ["a", "b"].iter().for_each(|part| sender.try_send(bytes(part.as_bytes())).unwrap());
+        drop(sender);
+        let (said, ends) = frames(Outbound::messages(receiver).with_trailers(trailers()));
+        assert_eq!(said, [Some(bytes(b"a")), Some(bytes(b"b")), None]);
+        assert_eq!(ends, [false, false, false, true]);
+    }
+
+    #[test]
+    fn its_length_is_said_where_nothing_else_follows() {
+        let whole = || Outbound::whole(Bytes::from_static(b"abc"));
+        assert_eq!(whole().size_hint().exact(), Some(3));
+        assert_eq!(whole().with_trailers(HeaderMap::new()).size_hint().exact(), None);
+    }
+}

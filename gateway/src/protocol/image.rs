@@ -319,6 +319,24 @@ mod tests {
         }
     }
 
+    /// Three columns and two rows of pixels of two channels.
+    #[test]
+    fn a_place_between_pixels_has_a_value_between_theirs() {
+        let image =
+            Pixels { bytes: (0..12).map(|at| at * 10).collect(), width: 3, height: 2, channels: 2 };
+        for (row, column, channel) in [(0, 0, 0), (0, 2, 1), (1, 0, 0), (1, 1, 1), (1, 2, 0)] {
+            let at = (row * 3 + column) * 2 + channel;
+            let place = image.between((row, 2), (column, 3));
+            assert_eq!(image.value(&place, channel), at as f32 * 10.0, "{row} {column} {channel}");
+        }
+        // The middle of all: half-way from the first row to the second, in the column between.
+        let middle = image.between((0, 1), (0, 1));
+        assert_eq!([0, 1].map(|channel| image.value(&middle, channel)), [50.0, 60.0]);
+        // A quarter of the way to the right of the first pixel.
+        let place = Between { rows: [0, 1], columns: [0, 1], down: 0.0, right: 0.25 };
+        assert_eq!(image.value(&place, 0), 5.0);
+    }
+
     #[test]
     fn the_pixels_around_a_place_are_in_the_image() {
         assert_eq!(around(0, 8, 8), ([0, 1], 0.0));

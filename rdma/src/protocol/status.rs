@@ -308,6 +308,15 @@ pub fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn numbers_have_three_digits_behind_the_point() {
+        assert_eq!(
+            [0.0, 2.5, 1.234_4, 1.234_5, 99.999_6].map(rounded),
+            [0.0, 2.5, 1.234, 1.235, 100.0]
+        );
+        assert_eq!(rounded(-0.000_6), -0.001);
+    }
+
     fn gpu(slot: u32) -> GpuStatus {
         GpuStatus {
             slot,

@@ -20,6 +20,7 @@ fn ahead(world: &mut World, client: &Client, deadline: Deadline) -> (InputAhead,
 
 fn write(world: &mut World, mut input: InputAhead, byte: u8) {
     input.fill(byte);
+    assert_eq!(&input[..], [byte; INPUT], "it can be read before it is sent");
     input.finish();
     world.steps(2);
 }

@@ -62,7 +62,9 @@ fn an_input_goes_out_and_its_answer_lands() {
     assert_eq!(timing.submitted, submitted);
     assert_eq!((timing.batch_size, timing.gpu), (3, GpuId(9)));
     assert_eq!(timing.execution(), Duration::from_millis(1));
-    assert!(timing.waited() < timing.latency());
+    let after = Duration::from_nanos((timing.landed - timing.finished).0);
+    assert_eq!(timing.waited() + timing.execution() + after, timing.latency());
+    assert!(timing.waited() > Duration::ZERO);
     assert!(timing.landed >= timing.finished - timing.clock_error);
 
     assert_eq!(client.slots_in_use(), 1, "the reply holds its slot");
@@ -346,6 +348,10 @@ fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
     let ticket = world.submit(&alpha, 1, Deadline::Slo);
     assert_eq!(alpha.retry_after_at(world.now), None);
     let end = task_end(ticket.task(), DROPPED, DropReason::Quota.code());
+    let other = world.submit(&alpha, 1, Deadline::Slo);
+    world.threads[0].send(&task_end(other.task(), DROPPED, DropReason::Deadline.code()), &[]);
+    world.steps(2);
+    assert_eq!((client.counters().hinted, alpha.retry_after_at(world.now)), (0, None));
     let told_at = world.now;
     world.threads[0].send(&TaskEnd { retry_ms: 250.into(), ..end }, &[]);
     world.steps(2);
