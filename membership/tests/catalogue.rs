@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use baton_membership::{Catalogue, MembershipError};
 use baton_rdma::wire::{
-    Message, ModelDesc, ModelTable, SubclusterDesc, TensorDesc, ThreadDesc, WireAddr,
+    Message, ModelDesc, ModelTable, SubclusterDesc, TensorDesc, ThreadDesc, VariantDesc, WireAddr,
 };
 use baton_topo::signature::{ElementType, Extent, TENSORS_MAX, TensorSpec};
+use baton_types::{ACCURACY_MAX, VARIANTS_MAX};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -87,6 +88,24 @@ fn a_row_has_as_many_tensors_as_it_may() {
     let mut tell = || take(&mut catalogue, &Message::TensorDesc(&tensor, "x"));
     (0..TENSORS_MAX).for_each(|_| tell().unwrap());
     assert!(tell().is_err(), "one more");
+}
+
+/// The model before them has as many as it may, each more accurate than the one before.
+#[test]
+fn variants_rise_in_accuracy_and_are_as_many_as_they_may() {
+    let mut catalogue = Catalogue::default();
+    let tell = |catalogue: &mut Catalogue, accuracy: u32| {
+        let desc = VariantDesc { model: 3.into(), accuracy: accuracy.into() };
+        take(catalogue, &Message::VariantDesc(&desc, "v")).is_ok()
+    };
+    assert!(!tell(&mut catalogue, 1), "of no model");
+    model(&mut catalogue, 3, 0);
+    let mut told = |accuracy| tell(&mut catalogue, accuracy);
+    assert!(told(70_000) && !told(70_000) && !told(69_999), "it is no more accurate");
+    assert!(!told(ACCURACY_MAX + 1) && told(ACCURACY_MAX), "more than all answers are right");
+    let mut many = Catalogue::default();
+    model(&mut many, 3, 0);
+    assert_eq!((0..40).filter(|&accuracy| tell(&mut many, accuracy)).count(), VARIANTS_MAX);
 }
 
 #[test]
