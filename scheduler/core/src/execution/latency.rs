@@ -17,7 +17,7 @@ const RATIO_MAX: u64 = 8;
 const CLIP: u64 = 4;
 /// The margin moves by 99 steps up or one step down: it settles where 1 % of batches exceed it.
 const UP: u64 = 99;
-/// Whatever takes longer by more than so many times the largest margin is late with any: it moves the margin no further up.
+/// What takes longer by more than this many times the largest margin is late with any: it moves the margin no further up.
 const BEYOND: u64 = 2;
 
 /// The profile with its corrections.
