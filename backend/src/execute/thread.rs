@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
 use baton_types::{ModelId, Nanos};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured};
 use super::budget::{Budget, Share};
@@ -160,10 +160,13 @@ impl ThreadExecutor {
         Ok((executor, measured))
     }
 
+    /// If the thread has died meanwhile, `poll` says so, behind what it gave back before.
     fn send(&self, order: Order) -> Result<(), ExecutorDied> {
         let orders = self.orders.as_ref().ok_or(ExecutorDied)?;
         // It has room for every order that the protocol allows.
-        orders.try_send(order).map_err(|_| ExecutorDied)?;
+        if let Err(TrySendError::Full(_)) = orders.try_send(order) {
+            return Err(ExecutorDied);
+        }
         self.waker.wake();
         Ok(())
     }
@@ -423,6 +426,9 @@ impl<E: Engine> Agent for ExecutorAgent<E> {
 #[cfg(test)]
 #[path = "agent_tests.rs"]
 mod agent_tests;
+#[cfg(test)]
+#[path = "stepped.rs"]
+mod stepped;
 #[cfg(test)]
 #[path = "thread_tests.rs"]
 mod tests;

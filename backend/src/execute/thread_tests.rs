@@ -5,16 +5,13 @@ use std::time::Duration;
 use baton_rdma::BatchBuffer;
 use baton_topo::Idle;
 
+use super::stepped::{Device, MODEL_BYTES, Step};
 use super::*;
-use crate::execute::{
-    BlockingEngine, Emulated, Inputs, LooseModel, ModelSource, Outputs, checksum,
-};
+use crate::execute::{BlockingEngine, Inputs, LooseModel, ModelSource, Outputs, checksum};
 use crate::test_models::emulated;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TOY: ModelId = ModelId(0);
-/// What a model takes on the device.
-const MODEL_BYTES: u64 = 100;
 
 fn placing() -> Placing {
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
@@ -239,8 +236,6 @@ fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
     rig.executor.thread.take().unwrap().join().unwrap_err();
     rig.executor.withdraw(2).unwrap();
     assert_eq!(rig.next_batch().end, BatchEnd::Withdrawn, "it never had that");
-    rig.executor.prepare(batch(3)).unwrap();
-    assert_eq!(rig.executor.submit(3), Err(ExecutorDied));
 }
 
 #[test]
@@ -295,6 +290,19 @@ fn a_device_has_what_is_prepared_and_gives_it_back_when_nothing_reads_it() {
     step.send(Step::Executed).unwrap();
     assert_eq!(rig.next_batch().slot, 0);
     assert_eq!(rig.perform(ModelJob::Remove(TOY)), Ok(()), "now that nothing executes");
+}
+
+#[test]
+fn what_a_thread_gave_back_before_it_ended_comes_before_word_of_that() {
+    let (step, steps) = bounded(8);
+    let mut rig = Rig::with(move || Device::new(steps.clone()));
+    [Step::Executed, Step::Lost].into_iter().for_each(|next| step.send(next).unwrap());
+    rig.executor.prepare(batch(0)).unwrap();
+    rig.executor.submit(0).unwrap();
+    rig.executor.thread.take().unwrap().join().unwrap();
+    assert_eq!(rig.executor.prepare(batch(1)), Ok(()), "the owner does not know yet");
+    assert_eq!(rig.next_batch().slot, 0);
+    assert!(matches!(rig.next(), Err(ExecutorDied)));
 }
 
 #[test]
@@ -354,97 +362,5 @@ impl BlockingEngine for Gated {
         let survives = self.gate.recv_timeout(PATIENCE).unwrap();
         assert!(survives, "a planted death");
         Ok(())
-    }
-}
-
-/// What happens on a device.
-#[derive(PartialEq, Eq)]
-enum Step {
-    /// Every copy that was begun has ended.
-    Copied,
-    /// The batch that executes has been executed.
-    Executed,
-}
-
-/// A device whose copies and executions end when the test says so.
-struct Device {
-    steps: Receiver<Step>,
-    /// Has happened, of what is not known here yet.
-    step: Option<Step>,
-    prepared: Vec<BatchJob>,
-    submitted: VecDeque<BatchJob>,
-    withdrawn: Vec<BatchJob>,
-    copied: VecDeque<BatchJob>,
-    models: Emulated,
-}
-
-impl Device {
-    fn new(steps: Receiver<Step>) -> Self {
-        let models = Emulated::new(Clock::start(), 1);
-        let (prepared, withdrawn) = (Vec::new(), Vec::new());
-        let (submitted, copied) = (VecDeque::new(), VecDeque::new());
-        Self { steps, step: None, prepared, submitted, withdrawn, copied, models }
-    }
-
-    fn take_prepared(&mut self, slot: usize) -> BatchJob {
-        let at = self.prepared.iter().position(|job| job.slot == slot).unwrap();
-        self.prepared.remove(at)
-    }
-}
-
-impl Engine for Device {
-    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
-        MODEL_BYTES
-    }
-
-    fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
-        assert!(self.submitted.is_empty(), "alone");
-        self.models.load(model)
-    }
-
-    fn unload(&mut self, model: ModelId) {
-        self.models.unload(model);
-    }
-
-    fn take(&mut self, model: ModelId) -> Option<LooseModel> {
-        self.models.take(model)
-    }
-
-    fn put(&mut self, id: ModelId, model: LooseModel) {
-        self.models.put(id, model);
-    }
-
-    fn prepare(&mut self, batch: BatchJob) {
-        self.prepared.push(batch);
-    }
-
-    fn submit(&mut self, slot: usize) {
-        let job = self.take_prepared(slot);
-        self.submitted.push_back(job);
-    }
-
-    fn withdraw(&mut self, slot: usize) {
-        let job = self.take_prepared(slot);
-        self.withdrawn.push(job);
-    }
-
-    fn poll(&mut self) -> Option<BatchBack> {
-        if let Some(job) = self.copied.pop_front() {
-            return Some(job.end(BatchEnd::Withdrawn));
-        }
-        // The test may say so before the order it means has been seen.
-        self.step = self.step.take().or_else(|| self.steps.try_recv().ok());
-        if self.step.take_if(|step| *step == Step::Copied && !self.withdrawn.is_empty()).is_some() {
-            self.copied.extend(self.withdrawn.drain(..));
-        }
-        let job = self
-            .submitted
-            .pop_front_if(|_| self.step.take_if(|step| *step == Step::Executed).is_some())?;
-        let (started, finished) = (Nanos(1), Nanos(2));
-        Some(job.end(BatchEnd::Executed { variant: 0, started, finished, result: Ok(()) }))
-    }
-
-    fn is_busy(&self) -> bool {
-        !(self.submitted.is_empty() && self.withdrawn.is_empty() && self.copied.is_empty())
     }
 }
