@@ -196,55 +196,51 @@ impl<E: Executor> Gpu<E> {
 
     /// Prepares a batch that is ready; or lets a model come or go, or submits a prepared batch, if it is its turn. Returns
     /// whether there was anything to do.
-    ///
-    /// # Errors
-    /// The executor has died.
     pub(crate) fn start_next(
         &mut self,
         now: Nanos,
         models: &Models,
         counters: &mut Counters,
-    ) -> Result<bool, ExecutorDied> {
+    ) -> bool {
         if self.is_dead {
-            return Ok(false);
+            return false;
         }
         if let Some((index, _)) = self.next_in(Phase::Ready) {
-            return self.prepare(index).map(|()| true);
+            self.prepare(index);
+            return true;
         }
         match (self.performs, self.submitted.is_empty()) {
-            (true, _) => Ok(false),
+            (true, _) => false,
             (false, true) => self.start_idle(now, models),
             (false, false) => self.start_behind(now, models, counters),
         }
     }
 
     /// Nothing executes: models come and go first.
-    fn start_idle(&mut self, now: Nanos, models: &Models) -> Result<bool, ExecutorDied> {
+    fn start_idle(&mut self, now: Nanos, models: &Models) -> bool {
         if let Some(job) = self.next_change() {
-            return self.perform(job);
+            self.performs = true;
+            self.executor.perform(job);
+            return true;
         }
         let next = self.next_in(Phase::Prepared);
-        next.map_or(Ok(false), |(index, _)| self.submit(index, now, models))
+        next.inspect(|&(index, _)| self.submit(index, now, models)).is_some()
     }
 
     /// A batch executes. What runs alone goes before the next one, so it keeps that from being submitted.
-    fn start_behind(
-        &mut self,
-        now: Nanos,
-        models: &Models,
-        counters: &mut Counters,
-    ) -> Result<bool, ExecutorDied> {
-        let Some((index, _)) = self.next_in(Phase::Prepared) else { return Ok(false) };
+    fn start_behind(&mut self, now: Nanos, models: &Models, counters: &mut Counters) -> bool {
+        let Some((index, _)) = self.next_in(Phase::Prepared) else { return false };
         let slot = &self.slots[index];
         let in_window = slot.action().is_some_and(|action| self.submitted.may_follow(action, now));
         if !in_window
             || slot.executed_rows() == 0
             || self.residency.is_change_due(|model| self.uses(model))
         {
-            return Ok(false);
+            return false;
         }
         counters.batches_behind += 1;
-        self.submit(index, now, models)
+        self.submit(index, now, models);
+        true
     }
 
     fn next_change(&mut self) -> Option<ModelJob> {
@@ -256,30 +252,24 @@ impl<E: Executor> Gpu<E> {
         is_used(&self.actions, &self.slots, model)
     }
 
-    fn perform(&mut self, job: ModelJob) -> Result<bool, ExecutorDied> {
-        self.performs = true;
-        self.executor.perform(job).map(|()| true)
-    }
-
     /// A batch that lost every row passes through.
-    fn submit(&mut self, index: usize, now: Nanos, models: &Models) -> Result<bool, ExecutorDied> {
+    fn submit(&mut self, index: usize, now: Nanos, models: &Models) {
         let slot = &mut self.slots[index];
         if slot.executed_rows() == 0 {
             slot.submit();
             let variant = slot.action().map_or(0, |action| action.start_by.planned());
             slot.finish(Execution { variant, started: now, finished: now, succeeded: true });
-            return Ok(true);
+            return;
         }
-        self.executor.submit(index)?;
+        self.executor.submit(index);
         slot.submit();
         let Action { model, start_by, .. } = slot.action().expect("a batch has an action");
         let latency = models.latency(model.local, start_by.planned(), slot.executed_rows());
         self.submitted.push(index, latency, now);
-        Ok(true)
     }
 
     /// The executor is given a batch, unless it lost every row.
-    fn prepare(&mut self, index: usize) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, index: usize) {
         let (slot, memory) = (&mut self.slots[index], &mut self.memory[index]);
         let action = slot.action().expect("a ready slot has an action");
         let (model, start_by) = (action.model, action.start_by);
@@ -288,7 +278,7 @@ impl<E: Executor> Gpu<E> {
             assert!(moved, "a ready batch has no row lent");
         });
         if batch == 0 {
-            return Ok(());
+            return;
         }
         let rows = memory.inputs.rows(batch, model.input_bytes);
         let mut outputs = std::mem::take(&mut memory.outputs);
@@ -304,17 +294,14 @@ impl<E: Executor> Gpu<E> {
             lens,
             outputs,
             start_by,
-        })
+        });
     }
 
     /// Asks for the prepared batches back that can no longer start in time or are to be prepared anew; with `all` for every
     /// one. Returns how many.
-    ///
-    /// # Errors
-    /// The executor has died.
-    pub(crate) fn withdraw(&mut self, all: bool, now: Nanos) -> Result<usize, ExecutorDied> {
+    pub(crate) fn withdraw(&mut self, all: bool, now: Nanos) -> usize {
         if self.is_dead {
-            return Ok(0);
+            return 0;
         }
         let mut withdrawn = 0;
         for (index, slot) in self.slots.iter_mut().enumerate() {
@@ -326,11 +313,11 @@ impl<E: Executor> Gpu<E> {
             match slot.executed_rows() {
                 // The executor never had it.
                 0 => slot.come_back(),
-                _ => self.executor.withdraw(index)?,
+                _ => self.executor.withdraw(index),
             }
             withdrawn += 1;
         }
-        Ok(withdrawn)
+        withdrawn
     }
 
     /// Takes out an action that can no longer start in time and of which no outcome has been sent: one that waits for a batch

@@ -100,7 +100,7 @@ impl Rig {
         outputs.reset(count, 8);
         let (model, start_by) = (ModelId(0), Nanos::MAX.into());
         let job = BatchJob { slot, model, rows, stride: STRIDE, lens, outputs, start_by };
-        self.executor.prepare(job).unwrap();
+        self.executor.prepare(job);
     }
 
     fn next(&mut self) -> BatchBack {
@@ -119,9 +119,9 @@ impl Rig {
 fn answers_are_the_rows_checksums_while_the_next_batches_are_copied() {
     let mut rig = Rig::new();
     (0..SLOTS).for_each(|slot| rig.prepare(slot));
-    rig.executor.submit(0).unwrap();
+    rig.executor.submit(0);
     for batch in 0..300 {
-        rig.executor.submit((batch + 1) % SLOTS).unwrap();
+        rig.executor.submit((batch + 1) % SLOTS);
         let back = rig.next();
         let BatchEnd::Executed { started, finished, result, .. } = &back.end else {
             panic!("{back:?}")
@@ -139,7 +139,7 @@ fn answers_are_the_rows_checksums_while_the_next_batches_are_copied() {
 fn a_withdrawn_batch_gives_its_rows_back() {
     let mut rig = Rig::new();
     rig.prepare(2);
-    rig.executor.withdraw(2).unwrap();
+    rig.executor.withdraw(2);
     let back = rig.next();
     assert_eq!((back.slot, back.end), (2, BatchEnd::Withdrawn));
     rig.prepare(2);

@@ -302,8 +302,8 @@ impl State {
         Some(next.from.max(self.free_at).max(self.stalled_until))
     }
 
-    fn alive(&mut self) -> Result<&mut Self, ExecutorDied> {
-        if self.dead { Err(ExecutorDied) } else { Ok(self) }
+    fn alive(&mut self) -> Option<&mut Self> {
+        (!self.dead).then_some(self)
     }
 
     /// What it had is lost.
@@ -317,39 +317,36 @@ impl State {
 }
 
 impl Executor for SimGpu {
-    fn prepare(&mut self, job: BatchJob) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, job: BatchJob) {
         let mut state = self.state.borrow_mut();
-        let state = state.alive()?;
+        let Some(state) = state.alive() else { return };
         state.order.prepare(job.slot);
         let takes = state.rng.random_range(0..=state.copy_max.0);
         let from = self.machine.now.get() + Nanos(takes);
         state.prepared.insert(job.slot, Near { job, from });
-        Ok(())
     }
 
-    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn submit(&mut self, slot: usize) {
         let mut state = self.state.borrow_mut();
-        let state = state.alive()?;
+        let Some(state) = state.alive() else { return };
         state.order.submit(slot);
         let near = state.prepared.remove(&slot).expect("the order was checked");
         let now = self.machine.now.get();
         state.submitted.push_back(Near { from: near.from.max(now), ..near });
         self.advance(state, now);
-        Ok(())
     }
 
-    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn withdraw(&mut self, slot: usize) {
         let mut state = self.state.borrow_mut();
-        let state = state.alive()?;
+        let Some(state) = state.alive() else { return };
         state.order.withdraw(slot);
         let near = state.prepared.remove(&slot).expect("the order was checked");
         state.withdrawn.push(near);
-        Ok(())
     }
 
-    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+    fn perform(&mut self, job: ModelJob) {
         let mut state = self.state.borrow_mut();
-        let state = state.alive()?;
+        let Some(state) = state.alive() else { return };
         state.order.perform();
         match job {
             ModelJob::Install(model) => drop(state.installed.insert(model)),
@@ -360,7 +357,6 @@ impl Executor for SimGpu {
             }
         }
         state.events.push_back(Event::Job);
-        Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {
@@ -368,7 +364,7 @@ impl Executor for SimGpu {
         if state.dead {
             state.forget();
         }
-        let state = state.alive()?;
+        let state = state.alive().ok_or(ExecutorDied)?;
         self.advance(state, self.machine.now.get());
         let event = state.events.pop_front();
         event.iter().for_each(|event| state.order.event(event));

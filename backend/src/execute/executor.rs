@@ -116,35 +116,24 @@ pub struct ExecutorDied;
 /// A [`ModelJob`] runs alone: while nothing is submitted, and nothing is submitted before it is done. It does not
 /// touch what is prepared, so a batch may be prepared before its model is taken in and submitted after.
 ///
-/// An executor that dies takes with it whatever has not come back. What had come back before can still be polled.
+/// An executor that dies takes with it whatever has not come back. `poll` says so, behind what had come back before. Until then it
+/// takes orders, of which nothing comes.
 ///
 /// [`CallOrder`](super::CallOrder) checks all of this.
 pub trait Executor {
     /// A batch whose rows have landed: an executor with a memory of its own copies them there, while others execute.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied>;
+    fn prepare(&mut self, batch: BatchJob);
 
     /// A prepared batch executes next, behind what was submitted before. Cannot be undone: submit only what will start in
     /// time.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied>;
+    fn submit(&mut self, slot: usize);
 
     /// A prepared batch is not to be executed. It comes back [`BatchEnd::Withdrawn`] once its rows are no longer read: at the
     /// next poll if nothing was copied, after the copy otherwise.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied>;
+    fn withdraw(&mut self, slot: usize);
 
     /// Hands over what is to be done with a model.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied>;
+    fn perform(&mut self, job: ModelJob);
 
     /// Takes what has come back next.
     ///

@@ -160,15 +160,14 @@ impl ThreadExecutor {
         Ok((executor, measured))
     }
 
-    /// If the thread has died meanwhile, `poll` says so, behind what it gave back before.
-    fn send(&self, order: Order) -> Result<(), ExecutorDied> {
-        let orders = self.orders.as_ref().ok_or(ExecutorDied)?;
-        // It has room for every order that the protocol allows.
-        if let Err(TrySendError::Full(_)) = orders.try_send(order) {
-            return Err(ExecutorDied);
-        }
+    fn send(&self, order: Order) {
+        let orders = self.orders.as_ref().expect("it has its orders until it is dropped");
+        let sent = orders.try_send(order);
+        assert!(
+            !matches!(sent, Err(TrySendError::Full(_))),
+            "there is room for all that may be ordered"
+        );
         self.waker.wake();
-        Ok(())
     }
 }
 
@@ -178,30 +177,28 @@ fn cannot_start(problem: String) -> EngineError {
 }
 
 impl Executor for ThreadExecutor {
-    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, batch: BatchJob) {
         self.order.prepare(batch.slot);
         let Some(kept) = &mut self.kept else { return self.send(Order::Prepare(batch)) };
         let slot = batch.slot;
         kept[slot] = Some(batch);
-        Ok(())
     }
 
-    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn submit(&mut self, slot: usize) {
         self.order.submit(slot);
         let kept = self.kept.as_mut().and_then(|kept| kept[slot].take());
-        self.send(kept.map_or(Order::Submit(slot), Order::Execute))
+        self.send(kept.map_or(Order::Submit(slot), Order::Execute));
     }
 
-    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn withdraw(&mut self, slot: usize) {
         self.order.withdraw(slot);
         match self.kept.as_mut().and_then(|kept| kept[slot].take()) {
             Some(job) => self.withdrawn.push_back(job.end(BatchEnd::Withdrawn)),
-            None => self.send(Order::Withdraw(slot))?,
+            None => self.send(Order::Withdraw(slot)),
         }
-        Ok(())
     }
 
-    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+    fn perform(&mut self, job: ModelJob) {
         self.order.perform();
         let order = match job {
             ModelJob::Install(model) => {
@@ -210,7 +207,7 @@ impl Executor for ThreadExecutor {
             }
             ModelJob::Remove(model) => Order::Remove(model),
         };
-        self.send(order)
+        self.send(order);
     }
 
     fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {

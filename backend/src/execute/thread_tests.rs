@@ -70,8 +70,8 @@ impl Rig {
 
     /// A batch executes alone.
     fn execute(&mut self, model: u32) -> Result<(), EngineError> {
-        self.executor.prepare(BatchJob { model: ModelId(model), ..batch(0) }).unwrap();
-        self.executor.submit(0).unwrap();
+        self.executor.prepare(BatchJob { model: ModelId(model), ..batch(0) });
+        self.executor.submit(0);
         match self.next_batch().end {
             BatchEnd::Executed { result, .. } => result,
             other => panic!("{other:?}"),
@@ -97,7 +97,7 @@ impl Rig {
     }
 
     fn perform(&mut self, job: ModelJob) -> Result<(), EngineError> {
-        self.executor.perform(job).unwrap();
+        self.executor.perform(job);
         match self.next() {
             Ok(Event::Job) => Ok(()),
             other => panic!("{other:?}"),
@@ -146,8 +146,8 @@ fn a_batch_goes_to_the_thread_and_comes_back_measured_with_its_rows_free() {
     }
     let rows = inputs.rows(2, 4).unwrap();
     let job = BatchJob { rows, lens: vec![4; 2], outputs: outputs(2), ..batch(3) };
-    rig.executor.prepare(job).unwrap();
-    rig.executor.submit(3).unwrap();
+    rig.executor.prepare(job);
+    rig.executor.submit(3);
     let back = rig.next_batch();
     let (started, finished) = span(&back);
     assert!(finished - started >= emulated("toy", 0, 4, 2).profile.latency(2));
@@ -160,8 +160,8 @@ fn a_batch_goes_to_the_thread_and_comes_back_measured_with_its_rows_free() {
 fn the_second_batch_follows_the_first_without_the_owner() {
     let mut rig = Rig::new();
     for slot in [2, 0] {
-        rig.executor.prepare(batch(slot)).unwrap();
-        rig.executor.submit(slot).unwrap();
+        rig.executor.prepare(batch(slot));
+        rig.executor.submit(slot);
     }
     // The owner does not poll until the second is back.
     while rig.executor.events.len() < 2 {
@@ -179,10 +179,10 @@ fn the_second_batch_follows_the_first_without_the_owner() {
 fn a_batch_that_comes_too_late_behind_another_comes_back_expired() {
     let mut rig = Rig::new();
     let inputs = BatchBuffer::new(4).unwrap();
-    rig.executor.prepare(batch(0)).unwrap();
-    rig.executor.prepare(BatchJob { start_by: Nanos(1).into(), ..batch_in(&inputs, 1) }).unwrap();
-    rig.executor.submit(0).unwrap();
-    rig.executor.submit(1).unwrap();
+    rig.executor.prepare(batch(0));
+    rig.executor.prepare(BatchJob { start_by: Nanos(1).into(), ..batch_in(&inputs, 1) });
+    rig.executor.submit(0);
+    rig.executor.submit(1);
     span(&rig.next_batch());
     let late = rig.next_batch();
     assert_eq!((late.slot, late.end), (1, BatchEnd::Expired));
@@ -201,11 +201,11 @@ fn gated() -> (impl Fn() -> Blocking<Gated> + Clone + Send + 'static, Receiver<(
 fn what_is_withdrawn_from_an_engine_that_blocks_is_back_while_it_does() {
     let (make, has_begun, go) = gated();
     let mut rig = Rig::with(make);
-    rig.executor.prepare(batch(0)).unwrap();
-    rig.executor.submit(0).unwrap();
+    rig.executor.prepare(batch(0));
+    rig.executor.submit(0);
     has_begun.recv_timeout(PATIENCE).unwrap();
-    rig.executor.prepare(batch(1)).unwrap();
-    rig.executor.withdraw(1).unwrap();
+    rig.executor.prepare(batch(1));
+    rig.executor.withdraw(1);
     let back = rig.executor.poll().unwrap();
     let Some(Event::Batch(BatchBack { slot: 1, end: BatchEnd::Withdrawn, .. })) = back else {
         panic!("{back:?}");
@@ -226,15 +226,15 @@ fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
     let (make, _has_begun, go) = gated();
     let mut rig = Rig::with(make);
     for slot in [0, 1, 2] {
-        rig.executor.prepare(batch(slot)).unwrap();
+        rig.executor.prepare(batch(slot));
     }
-    rig.executor.submit(0).unwrap();
-    rig.executor.submit(1).unwrap();
+    rig.executor.submit(0);
+    rig.executor.submit(1);
     [true, false].into_iter().for_each(|survives| go.send(survives).unwrap());
     assert_eq!(rig.next_batch().slot, 0);
     assert!(matches!(rig.next(), Err(ExecutorDied)));
     rig.executor.thread.take().unwrap().join().unwrap_err();
-    rig.executor.withdraw(2).unwrap();
+    rig.executor.withdraw(2);
     assert_eq!(rig.next_batch().end, BatchEnd::Withdrawn, "it never had that");
 }
 
@@ -275,11 +275,11 @@ fn a_device_has_what_is_prepared_and_gives_it_back_when_nothing_reads_it() {
     let mut rig = Rig::with(move || Device::new(steps.clone()));
     let inputs = [(); 3].map(|()| BatchBuffer::new(4).unwrap());
     for (slot, inputs) in inputs.iter().enumerate() {
-        rig.executor.prepare(batch_in(inputs, slot)).unwrap();
+        rig.executor.prepare(batch_in(inputs, slot));
     }
-    rig.executor.withdraw(1).unwrap();
-    rig.executor.submit(2).unwrap();
-    rig.executor.submit(0).unwrap();
+    rig.executor.withdraw(1);
+    rig.executor.submit(2);
+    rig.executor.submit(0);
     step.send(Step::Executed).unwrap();
     assert_eq!(rig.next_batch().slot, 2, "what executed is back");
     assert!(inputs[1].lend(0, 4).is_none(), "and what is being copied is not");
@@ -297,10 +297,11 @@ fn what_a_thread_gave_back_before_it_ended_comes_before_word_of_that() {
     let (step, steps) = bounded(8);
     let mut rig = Rig::with(move || Device::new(steps.clone()));
     [Step::Executed, Step::Lost].into_iter().for_each(|next| step.send(next).unwrap());
-    rig.executor.prepare(batch(0)).unwrap();
-    rig.executor.submit(0).unwrap();
+    rig.executor.prepare(batch(0));
+    rig.executor.submit(0);
     rig.executor.thread.take().unwrap().join().unwrap();
-    assert_eq!(rig.executor.prepare(batch(1)), Ok(()), "the owner does not know yet");
+    // The owner does not know yet.
+    rig.executor.prepare(batch(1));
     assert_eq!(rig.next_batch().slot, 0);
     assert!(matches!(rig.next(), Err(ExecutorDied)));
 }

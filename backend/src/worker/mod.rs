@@ -203,16 +203,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn collect(&mut self, now: Nanos) -> usize {
         let (all, mut collected) = (self.end.is_some(), 0);
         for index in 0..self.gpus.len() {
-            let died = |_| BackendError::ExecutorDied(index);
-            match self.gpus[index].withdraw(all, now).map_err(died) {
-                Ok(withdrawn) => collected += withdrawn,
-                Err(error) => self.finish(Err(error), now),
-            }
+            collected += self.gpus[index].withdraw(all, now);
             loop {
-                match self.gpus[index].collect(now).map_err(died) {
+                match self.gpus[index].collect(now) {
                     Ok(None) => break,
                     Ok(Some(back)) => self.on_collected(index, back, now),
-                    Err(error) => self.finish(Err(error), now),
+                    Err(_) => self.finish(Err(BackendError::ExecutorDied(index)), now),
                 }
                 collected += 1;
             }
@@ -269,17 +265,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     fn execute(&mut self, now: Nanos) -> usize {
         let mut started = 0;
-        for index in 0..self.gpus.len() {
-            loop {
-                let gpu = &mut self.gpus[index];
-                match gpu.start_next(now, &self.models, &mut self.counters) {
-                    Ok(false) => break,
-                    Ok(true) => started += 1,
-                    Err(_) => {
-                        self.finish(Err(BackendError::ExecutorDied(index)), now);
-                        break;
-                    }
-                }
+        for gpu in &mut self.gpus {
+            while gpu.start_next(now, &self.models, &mut self.counters) {
+                started += 1;
             }
         }
         started

@@ -199,15 +199,14 @@ fn no_memory() -> EngineError {
 }
 
 impl Executor for Hand {
-    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, batch: BatchJob) {
         let mut inner = self.0.borrow_mut();
         inner.order.prepare(batch.slot);
         assert!(!batch.inputs().is_empty());
         inner.prepared.insert(batch.slot, batch);
-        Ok(())
     }
 
-    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn submit(&mut self, slot: usize) {
         let mut inner = self.0.borrow_mut();
         inner.order.submit(slot);
         let batch = inner.prepared.remove(&slot).unwrap();
@@ -216,10 +215,9 @@ impl Executor for Hand {
             "a batch is submitted that cannot start in time"
         );
         inner.submitted.push_back(batch);
-        Ok(())
     }
 
-    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+    fn withdraw(&mut self, slot: usize) {
         let mut inner = self.0.borrow_mut();
         inner.order.withdraw(slot);
         let batch = inner.prepared.remove(&slot).unwrap();
@@ -227,10 +225,9 @@ impl Executor for Hand {
             true => inner.copying.push(batch),
             false => inner.end(batch, BatchEnd::Withdrawn),
         }
-        Ok(())
     }
 
-    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+    fn perform(&mut self, job: ModelJob) {
         let mut inner = self.0.borrow_mut();
         inner.order.perform();
         if let ModelJob::Install(model) = job {
@@ -238,7 +235,6 @@ impl Executor for Hand {
             inner.loose.remove(at.expect("nothing to install"));
         }
         inner.other = Some(job);
-        Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {
