@@ -193,6 +193,16 @@ fn an_input_may_be_written_while_its_task_queues() {
 }
 
 #[test]
+fn a_program_may_ask_what_it_has() {
+    let cluster = Cluster::start("capi-asking");
+    let _backend = cluster.backend("a");
+    let installed = Installed::new("capi-asking-installed");
+    let program = installed.compile("tests/programs/asking.c", C, SHARED);
+    let version = concat!("answered by ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(installed.run(&program, &[cluster.addr()]), version);
+}
+
+#[test]
 fn a_program_may_end_with_tasks_outstanding_and_a_child_is_refused() {
     let cluster = Cluster::start("capi-outstanding");
     let _backend = cluster.backend("a");

@@ -167,6 +167,38 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_does_not_come_back() {
+        let table = Table::new(3, "number");
+        let mut ended = Vec::new();
+        for life in 0..5 {
+            let live = [0, 1, 2].map(|place| (table.insert((life, place)).unwrap(), place));
+            for (handle, place) in live {
+                assert_eq!(table.get(handle).unwrap(), (life, place));
+            }
+            for handle in &ended {
+                assert_eq!(table.get(*handle).unwrap_err().status, E_HANDLE, "{handle:#x}");
+            }
+            for (handle, place) in live {
+                assert_eq!(table.remove(handle).unwrap(), (life, place));
+                ended.push(handle);
+            }
+        }
+        assert_eq!(table.state().places.len(), 3, "places are used again");
+    }
+
+    #[test]
+    fn lives_begin_anew_behind_the_last() {
+        let table = Table::new(3, "number");
+        let first = table.insert(7).unwrap();
+        table.state().places[0].life = LIFE_MASK;
+        let last = first | LIFE_MASK << PLACE_BITS;
+        assert_eq!(table.remove(last).unwrap(), 7);
+        let next = table.insert(8).unwrap();
+        assert_eq!((next >> KIND_SHIFT, table.get(next).unwrap()), (3, 8));
+        assert_eq!(table.get(last).unwrap_err().status, E_HANDLE);
+    }
+
+    #[test]
     fn zero_other_kinds_and_what_never_was_are_refused() {
         let (numbers, words) = (Table::new(1, "number"), Table::new(2, "word"));
         let number = numbers.insert(7).unwrap();

@@ -212,11 +212,27 @@ fn the_library_exports_the_declared_functions_and_no_other() {
     let text = String::from_utf8(output.stdout).unwrap();
     let symbols: BTreeSet<&str> =
         text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    let declared = declared();
-    let name = |text: &str| {
+    let names = names();
+    assert_eq!(symbols, names.iter().map(String::as_str).collect());
+}
+
+/// Of the declared functions.
+fn names() -> BTreeSet<String> {
+    let name = |text: &String| {
         let (head, _) = text.split_once('(').unwrap();
         head.rsplit([' ', '*']).next().unwrap().to_owned()
     };
-    let names: BTreeSet<String> = declared.iter().map(|text| name(text)).collect();
-    assert_eq!(symbols, names.iter().map(String::as_str).collect());
+    declared().iter().map(name).collect()
+}
+
+/// `tests/capi.rs` runs them.
+#[test]
+fn every_function_is_called_by_a_test_program() {
+    let files = fs::read_dir(folder().join("tests/programs")).unwrap();
+    let programs: String =
+        files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    let is_called = |name: &&String| programs.contains(&format!("{name}("));
+    let names = names();
+    let never: Vec<&String> = names.iter().filter(|name| !is_called(name)).collect();
+    assert!(never.is_empty(), "{never:?}");
 }

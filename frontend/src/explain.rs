@@ -197,6 +197,15 @@ mod tests {
         assert_eq!(lines.len(), 4, "nothing else is known: {text}");
     }
 
+    /// Clocks differ, and some deadlines have passed at the submit.
+    #[test]
+    fn what_came_before_the_submit_comes_first_and_with_a_minus() {
+        let record = EndRecord { deadline: Nanos(3_500_000), ..RECORD };
+        let moments = Outcome::Dropped(DropReason::DeadlinePassed, record).explain().moments;
+        let listed: Vec<_> = moments.iter().take(2).map(|m| (m.after_ms, &*m.what)).collect();
+        assert_eq!(listed, [(-1.5, "deadline"), (0.0, "submitted")]);
+    }
+
     #[test]
     fn what_the_scheduler_advised_and_what_the_client_did_is_explained() {
         let record = EndRecord {

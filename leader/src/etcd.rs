@@ -313,6 +313,7 @@ mod tests {
         let gone = r#"{"error":"x","message":"etcdserver: requested lease not found","code":5}"#;
         let kept = format!(r#"{{"result":{{{header},"ID":"1","TTL":"2"}}}}"#);
         let ended = format!(r#"{{"result":{{{header},"ID":"1"}}}}"#);
+        let without = |ttl: &str| format!(r#"{{"result":{{{header},"ID":"1","TTL":{ttl}}}}}"#);
         let two_seconds = Nanos::from_millis(2_000);
         let granted = EtcdResponse::Granted { lease: LEASE, ttl: two_seconds };
         let cases = [
@@ -324,6 +325,8 @@ mod tests {
             (EtcdRequest::Campaign(LEASE), 404, gone.into(), EtcdResponse::Gone),
             (EtcdRequest::Renew(LEASE), 200, kept, EtcdResponse::Renewed { ttl: two_seconds }),
             (EtcdRequest::Renew(LEASE), 200, ended, EtcdResponse::Gone),
+            (EtcdRequest::Renew(LEASE), 200, without("\"0\""), EtcdResponse::Gone),
+            (EtcdRequest::Renew(LEASE), 200, without("-1"), EtcdResponse::Gone),
             (EtcdRequest::Revoke(LEASE), 200, format!("{{{header}}}"), EtcdResponse::Revoked),
             (EtcdRequest::Revoke(LEASE), 404, gone.into(), EtcdResponse::Gone),
         ];
@@ -362,6 +365,18 @@ mod tests {
             let problem =
                 etcd(&[endpoint]).read(EtcdRequest::Look, "/v3/x", 503, reply).unwrap_err();
             assert_eq!(problem.contains("clientAuth"), explained, "{endpoint}: {problem}");
+        }
+    }
+
+    #[test]
+    fn who_hangs_up_may_speak_tls_or_not() {
+        let said = |kind: ErrorKind, endpoint| problem(&ureq::Error::Io(kind.into()), endpoint);
+        let (hangs_up, refuses) = (ErrorKind::UnexpectedEof, ErrorKind::ConnectionRefused);
+        assert!(said(hangs_up, "http://127.0.0.1:1").contains("if it has TLS, write https://"));
+        assert!(said(hangs_up, "https://127.0.0.1:1").contains("if it has no TLS, write http://"));
+        for endpoint in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+            let words = said(refuses, endpoint);
+            assert!(words.contains("refused") && !words.contains("TLS"), "{words}");
         }
     }
 

@@ -36,6 +36,8 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -47,6 +49,17 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.pause() <= ReconnectSpec::default().first);
+    }
+
+    #[test]
+    fn each_pause_from_the_half_to_the_whole_comes() {
+        let ns =
+            |ns| ReconnectSpec { first: Nanos(ns), longest: Nanos(ns), ..ReconnectSpec::default() };
+        for (full, expected) in [(1, 0..=0), (2, 1..=2), (8, 4..=8)] {
+            let mut backoff = Backoff::new(ns(full), 7);
+            let pauses: BTreeSet<u64> = (0..200).map(|_| backoff.pause().0).collect();
+            assert!(pauses.into_iter().eq(expected), "of {full}");
+        }
     }
 
     #[test]

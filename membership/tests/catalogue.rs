@@ -48,6 +48,8 @@ fn a_model_lives_on_a_model_thread_that_is_there() {
     model(&mut catalogue, 3, 1);
     assert!(catalogue.take_models(1).is_err());
     model(&mut catalogue, 3, 1);
+    let described: Vec<_> = catalogue.models().iter().map(|m| (m.id(), &*m.name)).collect();
+    assert_eq!(described, [(3, "toy")]);
     assert_eq!(catalogue.take_models(2).unwrap().len(), 1);
     assert!(catalogue.models().is_empty(), "taken");
 }

@@ -14,7 +14,7 @@ use baton_rdma::wire::{Hello, Ping, Refuse, RefuseCode, Role, VERSION_MAX, Welco
 use baton_rdma::{
     CloseReason, ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport,
 };
-use baton_topo::Waker;
+use baton_topo::{PARK_MAX, Waker};
 use baton_types::{Nanos, TaskId};
 use common::raw::frame_of;
 use common::{Node, landing, read};
@@ -136,13 +136,19 @@ impl NetStream for Wire {
     }
 }
 
-/// A node that is welcome at the other end of its one connection.
-fn welcome() -> (Wire, Node<TcpTransport<Wire>>, ConnId) {
+/// A node whose one connection waits for the other end's welcome.
+fn connecting() -> (Wire, Node<TcpTransport<Wire>>, ConnId) {
     let wire = Wire::default();
     let identity = Identity { role: Role::Backend, member: 0 };
     let mut node = Node::new(TcpTransport::over(wire.clone(), identity, TcpConfig::default()));
     let addr = (Ipv4Addr::LOCALHOST, 2).into();
     let conn = node.transport.connect(addr, Hello::new(Role::Backend, 0, 0)).unwrap();
+    (wire, node, conn)
+}
+
+/// A node that is welcome there.
+fn welcome() -> (Wire, Node<TcpTransport<Wire>>, ConnId) {
+    let (wire, mut node, conn) = connecting();
     let (version, role) = (VERSION_MAX.into(), Role::Frontend as u8);
     let welcome = Welcome { version, role, reserved: 0, member: 3.into() };
     {
@@ -153,6 +159,19 @@ fn welcome() -> (Wire, Node<TcpTransport<Wire>>, ConnId) {
     node.poll();
     assert_eq!(node.opened().len(), 1);
     (wire, node, conn)
+}
+
+/// Handshakes time out by the time that a transport has been awake for, which it counts in short steps.
+#[test]
+fn a_wait_is_bounded_while_someone_is_not_welcome_yet() {
+    let (short, long) = (Nanos::from_micros(50), Nanos::from_millis(600_000));
+    let waits = |node: &mut Node<TcpTransport<Wire>>| {
+        (0..3).for_each(|_| _ = node.poll());
+        [Some(short), Some(long), None].map(|timeout| node.transport.prepare_wait(timeout))
+    };
+    let bound = Some(TcpConfig::default().handshake_timeout.min(PARK_MAX));
+    assert_eq!(waits(&mut connecting().1), [Some(short), bound, bound].map(Some));
+    assert_eq!(waits(&mut welcome().1), [Some(short), Some(long), None].map(Some));
 }
 
 #[test]

@@ -253,8 +253,10 @@ cores = [1]
 
 #[test]
 fn a_name_a_file_and_an_objective_make_a_model() {
-    let model = format!("name = \"d\"\nfile = \"{}\"\nslo_ms = 20\n", digits_onnx().display());
-    let cluster = good(&format!("[[model]]\n{model}[[backend]]\nname = \"b\"\n"));
+    let (file, backend) = (digits_onnx(), "[[backend]]\nname = \"b\"\n");
+    let file = file.display();
+    let model = format!("[[model]]\nname = \"d\"\nfile = \"{file}\"\nslo_ms = 20\n");
+    let cluster = good(&format!("{model}{backend}"));
     let digits = &cluster.models[0];
     assert!(digits.engine.is_measured());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
@@ -262,6 +264,10 @@ fn a_name_a_file_and_an_objective_make_a_model() {
     let summary = cluster.to_string();
     let says = "ℓ(1) … ℓ(16) measured by its backends, image f32[1, 8, 8] → logits f32[10]";
     assert!(summary.contains(says), "{summary}");
+    assert!(summary.contains(&format!("  model d (onnx {file}): SLO")), "{summary}");
+    let on_a_gpu = good(&format!("{model}device = \"cuda:1\"\n{backend}")).to_string();
+    let named = format!("  model d (onnx {file} on cuda:1): SLO");
+    assert!(on_a_gpu.contains(&named), "{on_a_gpu}");
 }
 
 #[test]

@@ -106,3 +106,23 @@ fn named(kind: &str, word: &str, code: u8) -> (String, i64) {
 fn text(text: Option<&'static CStr>) -> *const c_char {
     text.unwrap_or(c"unknown").as_ptr()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a text that a call has returned.
+    pub(super) fn read(text: *const c_char) -> &'static str {
+        // SAFETY: what is given here ends with a zero byte and lives as long as the library.
+        unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
+    }
+
+    #[test]
+    fn every_status_has_the_name_of_its_constant() {
+        for (constant, status) in STATUSES {
+            let name = constant.trim_start_matches("E_").to_lowercase();
+            assert_eq!(read(baton_status_name(*status)), name);
+        }
+        assert_eq!(read(baton_status_name(i32::MIN)), "unknown");
+    }
+}

@@ -179,6 +179,7 @@ fn fail_name(reason: FailReason) -> &'static CStr {
 mod tests {
     use baton_client::GpuId;
 
+    use super::super::tests::read;
     use super::*;
 
     /// What [`baton_outcome_explain`] makes its words of.
@@ -227,11 +228,14 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_name() {
+        let name = |kind, reason: i32| read(baton_reason_name(kind, reason));
         for &why in DropReason::ALL {
-            assert_eq!(drop_name(why).to_str(), Ok(why.as_str()));
+            assert_eq!(name(DROPPED, why.code().into()), why.as_str());
         }
         for &why in FailReason::ALL {
-            assert_eq!(fail_name(why).to_str(), Ok(why.as_str()));
+            assert_eq!(name(FAILED, why.code().into()), why.as_str());
         }
+        assert_eq!(name(COMPLETED, 0), "completed");
+        assert_eq!([name(0, 1), name(DROPPED, -1), name(FAILED, 256 + 1)], ["unknown"; 3]);
     }
 }

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::answer::{self, Answer, Coding, JSON_LENGTH};
 use super::body::{self, Body, Encoding};
 use super::connection::Activity;
+use super::frames::Frames;
 use super::stated;
 use crate::access::{Asker, admit};
 use crate::counters::Protocol;
@@ -279,7 +280,7 @@ impl Inference {
 
     /// Submits the tasks of a body. While they wait there is none: the connection reads the next one to where it was.
     fn submit(&self, app: &App, mut body: Body) -> Result<(Tasks, Wanted, Allowed), Problem> {
-        let json = json_of(self.json_bytes, &mut body)?;
+        let json = json_of(self.json_bytes, &mut body.frames)?;
         let request = request::Request::parse(&json, &app.described(&self.model))?;
         admit(&self.asker, app.clock.now(), request.batch)?;
         let allowed = self.allowed(request.timeout);
@@ -324,13 +325,13 @@ async fn inferred(
 }
 
 /// The JSON of a body, of as many bytes as are stated. What is left of the body is binary data.
-fn json_of(stated: Option<Option<usize>>, body: &mut Body) -> Result<Bytes, Problem> {
-    let all = body.frames.remaining();
+fn json_of(stated: Option<Option<usize>>, body: &mut Frames) -> Result<Bytes, Problem> {
+    let all = body.remaining();
     let bytes = stated.unwrap_or(Some(all)).filter(|&bytes| bytes <= all).ok_or_else(|| {
         let text = format!("{JSON_LENGTH} is no number of bytes up to {all}, which the body has");
         Problem::invalid(text)
     })?;
-    Ok(body.frames.copy_to_bytes(bytes))
+    Ok(body.copy_to_bytes(bytes))
 }
 
 fn rendered(
@@ -350,6 +351,22 @@ mod tests {
 
     fn size<A, F>(_: fn(A) -> F) -> usize {
         size_of::<F>()
+    }
+
+    #[test]
+    fn the_json_ends_where_the_request_says_and_binary_data_begins() {
+        let split = |stated| {
+            let mut body = Frames::from(b"{}data".to_vec());
+            let json = json_of(stated, &mut body);
+            (json.map_err(|problem| problem.kind), body.remaining())
+        };
+        let cases = [(None, 6), (Some(Some(6)), 6), (Some(Some(2)), 2), (Some(Some(0)), 0)];
+        for (stated, json) in cases {
+            assert_eq!(split(stated), (Ok(Bytes::from(&b"{}data"[..json])), 6 - json));
+        }
+        for wrong in [Some(Some(7)), Some(None)] {
+            assert_eq!(split(wrong), (Err(Kind::Invalid), 6), "{wrong:?}");
+        }
     }
 
     /// Each takes as much memory while it waits for its outcome, and is moved about by HTTP/2.

@@ -79,3 +79,49 @@ impl ThreadLinks {
         links.into_iter().filter_map(|link| link.conn).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections 10 and 11.
+    fn connected() -> ThreadLinks {
+        let mut links = ThreadLinks::new(vec![([127, 0, 0, 1], 1).into(); 2]);
+        let connecting = links.connect(|number, _| Ok::<_, ()>(ConnId(u64::from(number) + 10)));
+        assert_eq!((connecting, links.len()), (Ok(()), 2));
+        links
+    }
+
+    fn thread(member: u32) -> Peer {
+        let addr = ([127, 0, 0, 1], 1).into();
+        Peer { role: Role::ModelThread, member, token: 0, addr, accepted: false, version: 0 }
+    }
+
+    #[test]
+    fn all_are_open_once_each_has_answered_and_none_has_closed() {
+        let mut links = connected();
+        let steps = [(10, 0, false), (11, 1, true)].map(|(conn, number, all)| {
+            assert!(!links.are_open());
+            (links.open(ConnId(conn), &thread(number)), links.are_open() == all)
+        });
+        assert_eq!(steps, [(true, true); 2]);
+        links.forget(ConnId(12));
+        assert!(links.are_open(), "another connection");
+        links.forget(ConnId(10));
+        assert!(!links.are_open());
+        assert_eq!((links.conn(0), links.conn(1), links.conn(2)), (None, Some(ConnId(11)), None));
+        assert_eq!(links.take(), [ConnId(11)]);
+        assert_eq!((links.len(), links.take()), (0, Vec::new()));
+    }
+
+    #[test]
+    fn who_is_not_the_model_thread_of_its_place_opens_nothing() {
+        let mut links = connected();
+        let control = Peer { role: Role::Control, ..thread(0) };
+        let strangers = [(10, thread(1)), (10, control), (12, thread(0))];
+        for (conn, peer) in strangers {
+            assert!(!links.open(ConnId(conn), &peer), "{conn} {peer:?}");
+        }
+        assert!(links.open(ConnId(11), &thread(1)) && !links.are_open());
+    }
+}

@@ -253,7 +253,8 @@ impl Frontend {
         let bytes = stride.checked_mul(slots).ok_or(io::ErrorKind::InvalidInput)?;
         let inputs = Mapped::new(file, bytes)?;
         let first = slab.first_slot.get();
-        let at = self.slabs.partition_point(|other| other.desc.first_slot.get() < first);
+        let place = self.slabs.binary_search_by_key(&first, |other| other.desc.first_slot.get());
+        let at = place.unwrap_or_else(|at| at);
         self.slabs.insert(at, Slab { desc: *slab, inputs });
         Ok(())
     }

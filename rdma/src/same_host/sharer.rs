@@ -266,6 +266,28 @@ mod tests {
             sharer.send();
             assert_eq!(sharer.patience(Some(long)), Some(long));
         }
+        while sharer.tries == 0 {
+            sharer.unsent.push_back(parcel(0, name));
+            sharer.send();
+        }
+        (0..TRIES_MAX).for_each(|_| sharer.send());
+        assert_eq!((sharer.backends.len(), sharer.patience(None)), (0, None), "left to TCP");
+    }
+
+    /// As a rule it is on another host, where no queue will ever have room.
+    #[test]
+    fn a_backend_that_is_not_here_is_left_to_tcp_at_once() {
+        let (here, name) = (*b"is here         ", *b"is not here     ");
+        let _receiver = FileSocket::bound(&here).unwrap();
+        let mut sharer = Sharer::new().unwrap();
+        for (conn, name) in [(0, name), (1, here)] {
+            sharer.on_offer(ConnId(conn), &offer(name));
+            sharer.unsent.extend([parcel(conn, name), parcel(conn, name)]);
+        }
+        sharer.send();
+        assert_eq!((sharer.unsent.len(), sharer.linked(), sharer.patience(None)), (0, 1, None));
+        let left: Vec<ConnId> = sharer.backends.iter().map(|backend| backend.conn).collect();
+        assert_eq!(left, [ConnId(1)]);
     }
 
     /// A backend that takes nothing holds no more than its share of memory: then its slabs are read over TCP.

@@ -129,6 +129,37 @@ impl<T: Transport> ControlThread<T> {
 mod tests {
     use super::*;
 
+    /// Of two frontends with a slab of each of two models, for two backends.
+    fn awaited() -> Slabs {
+        let backends = BTreeSet::from([BackendId(0), BackendId(1)]);
+        let announced = |frontend, model: u32| {
+            let slab = (FrontendId(frontend), 10 * model);
+            (slab, Announced { model, backends: backends.clone() })
+        };
+        Slabs([(0, 1), (0, 2), (1, 1), (1, 2)].map(|(of, model)| announced(of, model)).into())
+    }
+
+    #[test]
+    fn a_slab_is_awaited_from_each_backend_that_is_there_while_it_has_an_owner_and_a_model() {
+        let complete = |forget: fn(&mut Slabs)| {
+            let mut slabs = awaited();
+            slabs.forget_backend(BackendId(1));
+            assert!(slabs.take_complete().is_empty(), "the other one has yet to say so");
+            forget(&mut slabs);
+            let complete = slabs.take_complete();
+            (complete.into_iter().map(|(of, slot)| (of.0, slot)).collect::<Vec<_>>(), slabs.0.len())
+        };
+        let all = vec![(0, 10), (0, 20), (1, 10), (1, 20)];
+        assert_eq!(complete(|slabs| slabs.forget_backend(BackendId(0))), (all, 0));
+        assert_eq!(complete(|slabs| slabs.forget_model(2)), (vec![(0, 20), (1, 20)], 2));
+        assert_eq!(complete(|slabs| slabs.forget_frontend(FrontendId(1))), (vec![], 2));
+        let known = |slabs: &mut Slabs| {
+            slabs.known((FrontendId(1), 10), BackendId(0));
+            slabs.known((FrontendId(1), 30), BackendId(0));
+        };
+        assert_eq!(complete(known), (vec![(1, 10)], 3));
+    }
+
     #[test]
     fn slabs_side_by_side_share_no_slot() {
         let slab = |first_slot: u32, slots: u32| SlabDesc {

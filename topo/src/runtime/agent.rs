@@ -176,6 +176,41 @@ mod tests {
         }
     }
 
+    /// It has work on every other pass, ten times. What it would sleep through came while it worked.
+    struct Busy(u32);
+
+    impl Agent for Busy {
+        fn poll(&mut self, _: Nanos) -> usize {
+            self.0 += 1;
+            (self.0 % 2) as usize
+        }
+
+        fn next_timer(&self) -> Option<Nanos> {
+            None
+        }
+
+        fn wait(&mut self, _: Option<Nanos>) {
+            panic!("there was work a pass ago");
+        }
+
+        fn waker(&self) -> Waker {
+            Waker::new(|| {})
+        }
+
+        fn finished(&self) -> bool {
+            self.0 >= 20
+        }
+    }
+
+    #[test]
+    fn an_agent_sleeps_behind_two_passes_without_work() {
+        let (clock, stop) = (Clock::start(), Arc::new(AtomicBool::new(false)));
+        for idle in [Idle::Spin, Idle::Yield, Idle::Park] {
+            let placement = Placement { name: "busy".into(), core: None, idle };
+            run(&mut Busy(0), clock, &placement, &stop);
+        }
+    }
+
     #[test]
     fn a_stop_that_comes_before_the_sleep_is_not_slept_through() {
         let stop = Arc::new(AtomicBool::new(false));

@@ -65,3 +65,29 @@ impl fmt::Debug for Waker {
         f.debug_struct("Waker").field("asleep", &self.0.asleep).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn who_sleeps_is_notified_once_and_who_is_awake_never() {
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&count);
+        let waker = Waker::new(move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        let woken = |times: u32| {
+            (0..times).for_each(|_| waker.wake());
+            (waker.is_asleep(), count.swap(0, Ordering::Relaxed))
+        };
+        assert_eq!(woken(2), (false, 0));
+        waker.prepare_sleep();
+        assert_eq!(woken(0), (true, 0));
+        assert_eq!(woken(2), (false, 1));
+        waker.prepare_sleep();
+        waker.awake();
+        assert_eq!(woken(2), (false, 0), "the sleep did not happen");
+        assert!(waker.is(&waker.clone()) && !waker.is(&Waker::new(|| {})));
+    }
+}
