@@ -87,7 +87,7 @@ fn a_member_that_was_ready_is_not_bound_by_the_time_to_join() {
     world.announce();
     world.admit();
     world.steps(30);
-    assert_eq!((world.readies, world.membership.life()), (2, 2), "{:?}", world.error);
+    assert_eq!((world.readies, world.membership.life(), world.error), (2, 2, None));
 }
 
 #[test]

@@ -141,23 +141,29 @@ mod tests {
 
     #[test]
     fn a_slab_is_awaited_from_each_backend_that_is_there_while_it_has_an_owner_and_a_model() {
+        let slots = |slabs: Vec<(FrontendId, u32)>| -> Vec<(u16, u32)> {
+            slabs.into_iter().map(|(of, slot)| (of.0, slot)).collect()
+        };
         let complete = |forget: fn(&mut Slabs)| {
             let mut slabs = awaited();
             slabs.forget_backend(BackendId(1));
             assert!(slabs.take_complete().is_empty(), "the other one has yet to say so");
             forget(&mut slabs);
-            let complete = slabs.take_complete();
-            (complete.into_iter().map(|(of, slot)| (of.0, slot)).collect::<Vec<_>>(), slabs.0.len())
+            let complete = slots(slabs.take_complete());
+            (complete, slots(slabs.0.into_keys().collect()))
         };
         let all = vec![(0, 10), (0, 20), (1, 10), (1, 20)];
-        assert_eq!(complete(|slabs| slabs.forget_backend(BackendId(0))), (all, 0));
-        assert_eq!(complete(|slabs| slabs.forget_model(2)), (vec![(0, 20), (1, 20)], 2));
-        assert_eq!(complete(|slabs| slabs.forget_frontend(FrontendId(1))), (vec![], 2));
+        assert_eq!(complete(|slabs| slabs.forget_backend(BackendId(0))), (all, vec![]));
+        let of_model_1 = vec![(0, 10), (1, 10)];
+        assert_eq!(complete(|slabs| slabs.forget_model(2)), (vec![(0, 20), (1, 20)], of_model_1));
+        let of_frontend_0 = vec![(0, 10), (0, 20)];
+        let without_1 = complete(|slabs| slabs.forget_frontend(FrontendId(1)));
+        assert_eq!(without_1, (vec![], of_frontend_0));
         let known = |slabs: &mut Slabs| {
             slabs.known((FrontendId(1), 10), BackendId(0));
             slabs.known((FrontendId(1), 30), BackendId(0));
         };
-        assert_eq!(complete(known), (vec![(1, 10)], 3));
+        assert_eq!(complete(known), (vec![(1, 10)], vec![(0, 10), (0, 20), (1, 20)]));
     }
 
     #[test]
