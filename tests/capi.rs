@@ -164,7 +164,8 @@ fn every_mistake_has_a_status_and_words() {
 fn a_program_learns_what_each_model_takes_and_gives() {
     let folder = Folder::new("capi-describe");
     let some = [Dim::Dynamic, Dim::Named("seq")];
-    let inputs = [("ids", INT64, &some[..]), ("mask", BOOL, &some[..])];
+    let pairs = [Dim::Dynamic, Dim::Fixed(2), Dim::Named("seq")];
+    let inputs = [("ids", INT64, &some[..]), ("mask", BOOL, &pairs[..])];
     let outputs = [("scores", FLOAT, &[Dim::Dynamic, Dim::Fixed(3)][..])];
     let nodes = [("Not", "mask", "hidden"), ("Neg", "ids", "negated")];
     let file = model_file(&nodes, &inputs, &outputs);
@@ -178,8 +179,8 @@ fn a_program_learns_what_each_model_takes_and_gives() {
     let said = installed.run(&program, &[cluster.addr()]);
     let m =
         "m, 24 to 8 bytes in 30 ms: input input:9 24 in 24 bytes; output output:9 8 in 8 bytes;";
-    let tokens = "tokens, 584 to 12 bytes in 1000 ms: input ids:8 up to 64 in 512 bytes; \
-                  input mask:13 up to 64 in 64 bytes; output scores:1 3 in 12 bytes;";
+    let tokens = "tokens, 648 to 12 bytes in 1000 ms: input ids:8 up to 64 in 512 bytes; \
+                  input mask:13 2 up to 64 in 128 bytes; output scores:1 3 in 12 bytes;";
     assert_eq!(said.lines().collect::<Vec<_>>(), [m, tokens]);
 }
 

@@ -192,9 +192,15 @@ impl Campaign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd_messages::{EtcdResponse, Holder, LeaseId};
 
     /// One that leads until `lease_deadline`, with an etcd that does not answer.
     fn leading(lease_deadline: &LeaseDeadline) -> (Campaign, Receiver<LeaderEvent>) {
+        let (campaign, heard) = beginning();
+        (Campaign { lease_deadline: Some(lease_deadline.clone()), ..campaign }, heard)
+    }
+
+    fn beginning() -> (Campaign, Receiver<LeaderEvent>) {
         let spec = EtcdSpec {
             endpoints: vec!["http://127.0.0.1:1".into()],
             prefix: "/x".into(),
@@ -207,7 +213,7 @@ mod tests {
             etcd: Etcd::new(&spec, None, Duration::ZERO).unwrap(),
             clock: Clock::start(),
             events,
-            lease_deadline: Some(lease_deadline.clone()),
+            lease_deadline: None,
             is_standby: false,
             problem: None,
         };
@@ -216,6 +222,49 @@ mod tests {
 
     fn resigned() -> Receiver<Infallible> {
         bounded(0).1
+    }
+
+    /// The election gets this answer to its next request.
+    fn answer(campaign: &mut Campaign, answer: EtcdResponse) {
+        let now = campaign.clock.now();
+        assert!(matches!(campaign.election.step(now), Step::Ask(_)), "{answer:?}");
+        campaign.election.answered(now, now, Some(answer));
+        campaign.proclaim();
+    }
+
+    #[test]
+    fn the_scheduler_hears_once_that_it_leads_and_then_keeps_its_lease() {
+        let (mut campaign, heard) = beginning();
+        let (lease, ttl) = (LeaseId(7), Nanos::from_millis(60_000));
+        answer(&mut campaign, EtcdResponse::Held(None));
+        answer(&mut campaign, EtcdResponse::Granted { lease, ttl });
+        assert!(heard.is_empty(), "it does not lead yet");
+        answer(&mut campaign, EtcdResponse::Won { epoch: 5 });
+        let Ok(LeaderEvent::Leads { epoch: 5, lease_deadline }) = heard.try_recv() else {
+            panic!()
+        };
+        assert!(lease_deadline.is_valid(campaign.clock.now()));
+        answer(&mut campaign, EtcdResponse::Renewed { ttl: ttl.times(9) });
+        let now = campaign.clock.now();
+        assert!(lease_deadline.is_valid(now + ttl.times(3)) && heard.is_empty(), "without a word");
+        assert!(!lease_deadline.is_valid(now + ttl.times(9)), "stopped before it ends");
+    }
+
+    #[test]
+    fn a_standby_says_once_who_leads_and_resigns_while_it_waits() {
+        let (mut campaign, heard) = beginning();
+        let addr = "127.0.0.1:7700".parse().ok();
+        let holder = Holder { lease: LeaseId(7), epoch: 5, addr };
+        answer(&mut campaign, EtcdResponse::Held(Some(holder)));
+        let Ok(LeaderEvent::Standby { leader }) = heard.try_recv() else { panic!() };
+        assert_eq!(leader, addr);
+        campaign.proclaim();
+        assert!(heard.is_empty());
+        let (_resign, orders) = bounded(0);
+        campaign.wait(Nanos::ZERO, &orders);
+        assert!(matches!(campaign.election.step(Nanos::ZERO), Step::Wait(_)), "no order has come");
+        campaign.wait(Nanos::MAX, &resigned());
+        assert_eq!(campaign.election.step(Nanos::ZERO), Step::Ended(End::Resigned));
     }
 
     /// Another may lead as soon as the lease is given back.

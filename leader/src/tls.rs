@@ -262,8 +262,11 @@ mod tests {
             (Error::InvalidCertificate(Revoked), "have it issued anew"),
         ];
         for (error, what) in cases {
-            let text = explain(&ureq::Error::Rustls(error)).expect("TLS is the cause");
-            assert!(text.contains(what), "{text}");
+            let inside = ureq::Error::Io(io::Error::other(error.clone()));
+            for error in [ureq::Error::Rustls(error), inside] {
+                let text = explain(&error).expect("TLS is the cause");
+                assert!(text.contains(what), "{text}");
+            }
         }
         let other = io::Error::other("no route");
         assert_eq!(explain(&ureq::Error::Io(other)), None);

@@ -153,3 +153,39 @@ impl MembershipError {
 fn role_name(role: Role) -> &'static str {
     if role == Role::Backend { "backend" } else { "client" }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// A member that is joining learns who is there; one that was ready knows.
+    #[test]
+    fn what_a_closed_connection_shows_depends_on_when_it_closed() {
+        let addr = ([127, 0, 0, 1], 1).into();
+        let is = |reason: &CloseReason, is_joining| {
+            let who = ("the scheduler".to_owned(), addr);
+            match MembershipError::closed(who, reason, Role::Frontend, is_joining) {
+                MembershipError::Untrusted { .. } => "untrusted",
+                MembershipError::Unfit { .. } => "unfit",
+                MembershipError::Closed { .. } => "closed",
+                MembershipError::Refused { .. } => "refused",
+                other => panic!("{other}"),
+            }
+        };
+        let code = Some(RefuseCode::Limit);
+        let cases = [
+            (CloseReason::Tls(String::new()), ["untrusted", "closed"]),
+            (CloseReason::NotAllowed(String::new()), ["untrusted", "closed"]),
+            (CloseReason::SendQueueFull, ["unfit", "closed"]),
+            (CloseReason::Eof, ["closed", "closed"]),
+            (CloseReason::Reset(ErrorKind::ConnectionReset), ["closed", "closed"]),
+            (CloseReason::HandshakeTimeout, ["closed", "closed"]),
+            (CloseReason::Refused { code, detail: String::new() }, ["refused", "refused"]),
+        ];
+        for (reason, expected) in cases {
+            assert_eq!([true, false].map(|is_joining| is(&reason, is_joining)), expected);
+        }
+    }
+}

@@ -274,6 +274,20 @@ mod tests {
         assert_eq!(heartbeat.next_timer(), Some(now + PING_EVERY.times(2)));
     }
 
+    #[test]
+    fn a_member_with_work_measures_how_long_it_was_awake_between_its_pings() {
+        let mut heartbeat = started(Nanos(0));
+        for pass in 0..100 {
+            let now = Nanos::from_millis(10 * pass);
+            if let Some(beat) = heartbeat.poll(now, true) {
+                heartbeat.on_pong(&pong(beat, now.0));
+            }
+        }
+        assert!(heartbeat.is_synced());
+        let paces = (heartbeat.every, heartbeat.unheard_since, heartbeat.sleep_max());
+        assert_eq!(paces, (PING_EVERY, None, PARK_MAX));
+    }
+
     /// It joins again after a long time without a scheduler, and with what it had to do.
     #[test]
     fn who_starts_again_is_not_idle_at_once() {

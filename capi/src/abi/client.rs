@@ -216,6 +216,27 @@ mod tests {
     };
 
     #[test]
+    fn a_leader_is_found_by_etcd_whose_lease_may_be_given() {
+        let config = |prefix, etcd_lease_ttl_s| Config {
+            scheduler: ptr::null(),
+            etcd: c"http://127.0.0.1:1,http://127.0.0.1:2".as_ptr(),
+            etcd_prefix: prefix,
+            etcd_lease_ttl_s,
+            ..NOTHING
+        };
+        let lease_ms = |ttl_s| {
+            let locator = locator(&config(c"/baton/x".as_ptr(), ttl_s)).unwrap();
+            locator.succession().as_millis_f64()
+        };
+        assert_eq!([0, 1, 7].map(lease_ms), [2_000.0, 1_000.0, 7_000.0]);
+        let refused = |config: &Config| locator(config).unwrap_err().words;
+        assert_eq!(refused(&config(ptr::null(), 0)), PREFIX);
+        let both = Config { scheduler: NOTHING.scheduler, ..config(c"/x".as_ptr(), 0) };
+        assert_eq!(refused(&both), BOTH);
+        assert_eq!(refused(&Config { scheduler: ptr::null(), ..NOTHING }), NO_SCHEDULER);
+    }
+
+    #[test]
     fn each_setting_is_its_own_and_zero_leaves_what_is_usual() {
         let usual = || ClientConfig::new(([127, 0, 0, 1], 7700).into());
         let ns = Duration::from_nanos;

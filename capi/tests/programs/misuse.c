@@ -83,6 +83,8 @@ static void inputs(baton_client client) {
     tensor.rank = 9;
     REFUSED(baton_model_input_of(model, &tensor, 1, &more), BATON_E_ARGUMENT, "rank");
     REFUSED(baton_model_input_of(model, NULL, 1, &more), BATON_E_ARGUMENT, "baton_tensor is NULL");
+    REFUSED(baton_model_input_of(model, NULL, 32, &more), BATON_E_ARGUMENT, "baton_tensor is NULL");
+    REFUSED(baton_model_input_of(model, NULL, 33, &more), BATON_E_ARGUMENT, "has 32 tensors at most");
     EXPECT(baton_model_free(model) == BATON_OK);
 }
 

@@ -112,6 +112,10 @@ fn what_makes_no_request_is_refused() {
 #[test]
 fn hostile_messages_cost_no_more_than_they_are_long() {
     let refused = |message: Vec<u8>| written(message).unwrap_err().text;
+    // As many as there may be, and a member of no list however often.
+    let most = [[0x2a, 0].repeat(32), [0x0a, 0].repeat(1_000)].concat();
+    assert!(Parts::of(most.clone().into()).is_ok());
+    assert!(refused([most, vec![0x2a, 0]].concat()).contains("more than 32 members"));
     // A hundred thousand inputs of two bytes each.
     assert!(refused([0x2a, 0].repeat(100_000)).contains("more than 32 members"));
     assert!(refused([0x3a, 0].repeat(100_000)).contains("more than 32 members"));

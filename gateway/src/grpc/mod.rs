@@ -366,6 +366,15 @@ mod tests {
         assert!(!is_call(Version::HTTP_11, Some("application/grpc")));
     }
 
+    #[test]
+    fn a_call_that_there_is_not_is_named_with_what_to_do() {
+        for method in ["TraceSetting", "LogSettings"] {
+            let words = format!("this gateway has no {method}: RUST_LOG sets");
+            assert!(not_done(method).starts_with(&words), "{}", not_done(method));
+        }
+        assert!(not_done("Nothing").ends_with("docs/gateway.md lists the calls that it has"));
+    }
+
     /// Each takes as much memory while it waits for its outcome.
     #[test]
     fn what_is_kept_of_a_call_is_small() {

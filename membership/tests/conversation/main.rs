@@ -113,6 +113,19 @@ fn silence_counts_once_a_member_is_ready() {
     assert_eq!((world.membership.stage(), world.membership.number()), (Stage::Away, 0));
 }
 
+#[test]
+fn a_ready_member_pings_less_often_while_it_has_no_work() {
+    let mut world = World::ready();
+    let mut pings = |has_work| {
+        world.has_work = has_work;
+        world.steps(600);
+        let before = world.pings;
+        world.steps(600);
+        world.pings - before
+    };
+    assert_eq!([true, false, true].map(&mut pings), [60, 6, 60]);
+}
+
 /// The code with which the scheduler refuses, when, and whether the member tries again.
 #[test]
 fn a_refusal_is_final_or_not() {

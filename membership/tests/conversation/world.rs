@@ -77,6 +77,8 @@ pub(crate) struct World {
     /// What the membership reported last.
     pub(crate) error: Option<MembershipError>,
     pub(crate) readies: u32,
+    pub(crate) pings: u32,
+    pub(crate) has_work: bool,
 }
 
 impl World {
@@ -112,6 +114,8 @@ impl World {
             answers_pings: true,
             error,
             readies: 0,
+            pings: 0,
+            has_work: false,
         };
         world.steps(2);
         world
@@ -120,8 +124,11 @@ impl World {
     /// As a member's agent does it, with errors kept for the test.
     pub(crate) fn step(&mut self) {
         self.now = self.now + STEP;
-        match self.membership.poll(self.now, false, &mut self.transport) {
-            Ok(step) => self.readies += u32::from(step == Step::Ready),
+        match self.membership.poll(self.now, self.has_work, &mut self.transport) {
+            Ok(step) => {
+                self.readies += u32::from(step == Step::Ready);
+                self.pings += u32::from(step == Step::Pinged);
+            }
             Err(error) => self.error = Some(error),
         }
         let mut events = Events::new();
