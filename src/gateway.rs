@@ -26,9 +26,8 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let clock = Clock::start();
     let mut signals = Signals::new()?;
-    let config = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
+    let of_client = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
-    let (client, driver) = connect(config.clock(clock), threads)?;
     let bytes = u64::from(args.body_mib) << 20;
     let defaults = Limits::default();
     let limits = Limits {
@@ -55,6 +54,9 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         repository,
         shared_memory_bytes,
     };
+    // Before it joins: the scheduler would take it for lost.
+    Gateway::try_addresses(&config)?;
+    let (client, driver) = connect(of_client.clock(clock), threads)?;
     let gateway = Gateway::start(client, driver, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");

@@ -133,7 +133,7 @@ fn as_text(status: &ClusterStatus) -> String {
         table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
         table(&CACHE, status.models.iter().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
-        table(&GPUS, status.gpus.iter().map(gpu_row)),
+        table(&GPUS[..gpu_columns(status)], status.gpus.iter().map(gpu_row)),
         table(&LOADS, status.loads.iter().rev().take(LOADS_SHOWN).map(load_row)),
         table(&EVENTS, status.events.iter().rev().map(event_row)),
     ];
@@ -174,10 +174,17 @@ const LOADS: [&str; 8] =
     ["ago", "load of", "slot", "why", "victims", "planned ms", "ended ms", "outcome"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
-/// Nothing without rows.
+/// The columns behind `busy %` are of weights caches.
+fn gpu_columns(status: &ClusterStatus) -> usize {
+    let has_cache = status.gpus.iter().any(|gpu| gpu.pages_free.is_some());
+    if has_cache { GPUS.len() } else { 4 }
+}
+
+/// As many columns as the head has. Nothing without rows.
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let rows = rows.map(|row| row.into_iter().take(head.len()).collect());
+    let rows: Vec<Vec<String>> = std::iter::once(head.clone()).chain(rows).collect();
     if rows.len() > 1 { aligned(&rows) } else { String::new() }
 }
 
@@ -340,6 +347,22 @@ mod tests {
         let newest = events.lines().nth(1).expect("a row");
         assert!(newest.starts_with("3.2 s"), "the newest comes first: {newest}");
         assert!(newest.ends_with("silent: nothing heard for 1000 ms"), "{newest}");
+    }
+
+    #[test]
+    fn slots_have_columns_of_caches_where_a_slot_has_a_cache() {
+        let slot =
+            |pages_free| GpuStatus { backend: "a".into(), pages_free, ..GpuStatus::default() };
+        let head = |gpus| {
+            let text = as_text(&ClusterStatus { gpus, ..ClusterStatus::default() });
+            text.lines()
+                .find(|line| line.starts_with("slot"))
+                .expect("a table")
+                .trim_end()
+                .to_owned()
+        };
+        assert!(head(vec![slot(None)]).ends_with("busy %"));
+        assert!(head(vec![slot(None), slot(Some(7))]).contains("free pages"));
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub use error::{
     ConfigError, ConnectError, InputError, LeaveError, Loss, SubmitError, SubmitReason,
     UnknownModel,
 };
-pub use explain::{Explanation, Moment};
+pub use explain::{Explanation, Moment, why_dropped, why_failed};
 pub use input::{Deadline, Input};
 pub use metrics::described;
 pub use model::ModelHandle;

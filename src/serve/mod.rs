@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_backend::{Backend, BackendConfig};
+use baton_bench::processes::counted;
 use baton_metrics::MetricsServer;
 use baton_scheduler::SchedulerHandle;
 use baton_topo::{CardsSpec, Clock, Cluster};
@@ -72,7 +73,7 @@ fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
 fn end(scheduler: SchedulerHandle) {
     let counters = scheduler.counters().pairs();
     scheduler.stop();
-    tracing::info!(?counters, "stopped");
+    tracing::info!("stopped; counted {}", counted(&counters));
 }
 
 /// Prints `ready` once the scheduler has confirmed that its slots get batches, and `left` after having drained.
@@ -104,7 +105,7 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
         }
     }
     let counters = backend.leave()?;
-    tracing::info!(?counters, "left");
+    tracing::info!("left; counted {}", counted(&counters.pairs()));
     say("left")?;
     Ok(ExitCode::SUCCESS)
 }

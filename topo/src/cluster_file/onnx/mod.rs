@@ -82,7 +82,10 @@ pub(super) fn model(
 /// Reads the file, if it is the one that `sha256` says.
 fn read_checked(file: &Path, sha256: Option<Sha256>) -> Result<OnnxFile, Refusal> {
     if !file.is_file() {
-        let fix = "give a path relative to this cluster file, or an absolute one";
+        let fix = match file.is_absolute() {
+            true => "put it there, or correct the path",
+            false => "give a path relative to this cluster file, or an absolute one",
+        };
         return Err(("file", format!("there is no file {}", file.display()), fix.to_owned()));
     }
     let unreadable = |what: String| {
