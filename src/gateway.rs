@@ -28,14 +28,6 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let mut signals = Signals::new()?;
     let of_client = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
-    let bytes = u64::from(args.body_mib) << 20;
-    let defaults = Limits::default();
-    let limits = Limits {
-        body_bytes: bytes,
-        held_bytes: defaults.held_bytes.max(2 * bytes),
-        connections: args.connections as usize,
-        ..defaults
-    };
     let slots_per_model = cluster.frontend.slots_per_model;
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
@@ -46,7 +38,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let config = GatewayConfig {
         listen,
         slots_per_model,
-        limits,
+        limits: limits(args),
         threads,
         tls,
         tokens,
@@ -82,6 +74,16 @@ fn connect(config: ClientConfig, threads: usize) -> Result<(Client, Option<Drive
         return Ok((client, Some(driver)));
     }
     Ok((Client::connect(config)?, None))
+}
+
+fn limits(args: &GatewayArgs) -> Limits {
+    let (bytes, defaults) = (u64::from(args.body_mib) << 20, Limits::default());
+    Limits {
+        body_bytes: bytes,
+        held_bytes: defaults.held_bytes.max(2 * bytes),
+        connections: args.connections as usize,
+        ..defaults
+    }
 }
 
 /// Threads unless the command line says otherwise.

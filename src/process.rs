@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_bench::processes::{ChildConfig, counted};
+use baton_bench::processes::ChildConfig;
 use baton_core::Nanos;
+use baton_metrics::counted;
 use baton_topo::wait_readable;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};

@@ -119,7 +119,7 @@ mod view;
 pub use ahead::InputAhead;
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_membership::MembershipError;
-pub use baton_metrics::{Metric, MetricsError, MetricsServer};
+pub use baton_metrics::{Metric, MetricsError, MetricsServer, counted};
 #[cfg(feature = "operator")]
 pub use baton_rdma::status;
 pub use baton_rdma::wire::ChangeKind;

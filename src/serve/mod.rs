@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_backend::{Backend, BackendConfig};
-use baton_bench::processes::counted;
-use baton_metrics::MetricsServer;
+use baton_metrics::{MetricsServer, counted};
 use baton_scheduler::SchedulerHandle;
 use baton_topo::{CardsSpec, Clock, Cluster};
 

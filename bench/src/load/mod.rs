@@ -156,7 +156,7 @@ pub fn run(
         if config.report.swap(false, Ordering::Relaxed) {
             tracing::info!(
                 "counted so far: {}",
-                crate::processes::counted(&counted.counters().pairs())
+                baton_client::counted(&counted.counters().pairs())
             );
         }
         progress(now);

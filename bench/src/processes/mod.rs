@@ -266,17 +266,3 @@ impl<'a> Processes<'a> {
 fn describe(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "stdout closed, still running".to_owned(), |status| status.to_string())
 }
-/// The counters that are not 0, for a line of a log.
-pub fn counted(counters: &[(&'static str, u64)]) -> String {
-    let counted = counters.iter().filter(|&&(_, count)| count > 0);
-    counted.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
-}
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_that_are_0_are_left_out() {
-        assert_eq!(counted(&[("plans", 3), ("loads", 0), ("rejoins", 1)]), "plans=3 rejoins=1");
-    }
-}

@@ -115,7 +115,7 @@ impl Problem {
     /// Its time was over before it could be submitted.
     pub fn too_late(allowed: Duration) -> Self {
         let words = "its time was over before its input was there";
-        let text = format!("dropped: deadline_passed; {} were given, and {words}", ms(allowed));
+        let text = format!("dropped: deadline_passed ({words}); {} were given", ms(allowed));
         let outcome = Some(outcome_of("dropped", DropReason::DeadlinePassed.as_str()));
         Self { outcome, ..Self::new(Kind::Deadline, text) }
     }
