@@ -129,7 +129,7 @@ fn fitted(text: &str, rows: usize, columns: usize) -> Vec<String> {
 fn as_text(status: &ClusterStatus) -> String {
     let blocks = [
         summary(status),
-        table(&MODELS, status.models.iter().map(model_row)),
+        table(&MODELS[..model_columns(status)], status.models.iter().map(model_row)),
         table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
         table(&CACHE, status.models.iter().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
@@ -162,8 +162,18 @@ fn summary(status: &ClusterStatus) -> String {
     lines.join("\n")
 }
 
-const MODELS: [&str; 9] =
-    ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
+const MODELS: [&str; 10] = [
+    "model",
+    "sub-cluster",
+    "queue",
+    "rate/s",
+    "bad %",
+    "batch",
+    "p50 ms",
+    "p99 ms",
+    "SLO ms",
+    "over quota/s",
+];
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
 const CACHE: [&str; 6] =
     ["model", "copies", "cold tasks", "in time", "failed loads", "the last failed"];
@@ -173,6 +183,12 @@ const GPUS: [&str; 7] =
 const LOADS: [&str; 8] =
     ["ago", "load of", "slot", "why", "victims", "planned ms", "ended ms", "outcome"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
+
+/// The last column is there while a quota refuses something.
+fn model_columns(status: &ClusterStatus) -> usize {
+    let is_refused = status.models.iter().any(|model| model.refused_rps > 0.0);
+    MODELS.len() - usize::from(!is_refused)
+}
 
 /// The columns behind `busy %` are of weights caches.
 fn gpu_columns(status: &ClusterStatus) -> usize {
@@ -219,6 +235,7 @@ fn model_row(model: &ModelStatus) -> Vec<String> {
         known(model.p50_ms, 1),
         known(model.p99_ms, 1),
         model.slo_ms.to_string(),
+        format!("{:.1}", model.refused_rps),
     ]
 }
 
@@ -347,6 +364,16 @@ mod tests {
         let newest = events.lines().nth(1).expect("a row");
         assert!(newest.starts_with("3.2 s"), "the newest comes first: {newest}");
         assert!(newest.ends_with("silent: nothing heard for 1000 ms"), "{newest}");
+    }
+
+    #[test]
+    fn what_quotas_refuse_has_a_column_while_they_do() {
+        let mut status = status();
+        assert!(!as_text(&status).contains("over quota/s"));
+        status.models[0].refused_rps = 150.0;
+        let text = as_text(&status);
+        let row = text.lines().find(|line| line.starts_with("digits")).expect("its row");
+        assert!(text.contains("over quota/s") && row.trim_end().ends_with("150.0"), "{text}");
     }
 
     #[test]
