@@ -52,7 +52,7 @@ pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
 /// Members may join from now on.
 fn begin(cluster: &Cluster, scheduler: &SchedulerHandle, exposed: &Exposed) -> std::io::Result<()> {
     let policy = cluster.scheduler.policy.name();
-    let models = named(cluster.models.iter().map(|model| model.name.as_str()));
+    let models = named(scheduler.models().iter().map(String::as_str));
     tracing::info!(version = VERSION, policy, models, "scheduler serves");
     exposed.leads(scheduler);
     say(&format!("listening {}", scheduler.addr()))
