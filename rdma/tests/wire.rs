@@ -317,8 +317,18 @@ fn bad_headers() {
 /// Bodies whose length does not fit their kind.
 #[test]
 fn bad_bodies() {
-    assert_eq!(decode(Kind::Submit, &[0; 27]), Err(DecodeError::BodyLength));
-    assert_eq!(decode(Kind::Submit, &[0; 29]), Err(DecodeError::BodyLength));
+    let lengths = [
+        (Kind::Submit, size_of::<Submit>()),
+        (Kind::TaskEnd, size_of::<TaskEnd>()),
+        (Kind::JoinAck, size_of::<JoinAck>()),
+        (Kind::Ping, size_of::<Ping>()),
+    ];
+    for (kind, bytes) in lengths {
+        assert!(decode(kind, &vec![0; bytes]).is_ok(), "{kind:?}");
+        for wrong in [bytes - 1, bytes + 1, 2 * bytes] {
+            assert_eq!(decode(kind, &vec![0; wrong]), Err(DecodeError::BodyLength), "{kind:?}");
+        }
+    }
     assert_eq!(decode(Kind::Action, &[0; 36 + 15]), Err(DecodeError::BodyLength));
     assert_eq!(decode(Kind::Refuse, &[1, 0, 0xff]), Err(DecodeError::Text));
     assert!(decode(Kind::Action, &[0; 36 + 32]).is_ok());
