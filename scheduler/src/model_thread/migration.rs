@@ -98,6 +98,7 @@ impl<T: Transport> ModelThread<T> {
 
     fn on_handover(&mut self, now: Nanos, number: usize, item: MigrationMessage) {
         let model = self.arrivals[number].model;
+        debug_assert!(!self.farewell, "everything has come before the last word");
         match (item, self.out.places[model.0 as usize]) {
             (MigrationMessage::Model(moving), _) => self.settle(now, number, *moving),
             (item, Place::Here(at)) => self.on_straggler(now, at as usize, &item),

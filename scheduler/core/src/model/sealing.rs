@@ -27,6 +27,11 @@ impl ModelState {
         let slot_since = grant.free_at - self.network.before(window.batch);
         let floor = self.queue.floor(window.head, window.batch as usize);
         debug_assert!(variant >= floor, "accurate enough for each of its tasks");
+        debug_assert!(grant.slowdown.is_slow() || exec_at <= invalid_after, "it can be in time");
+        debug_assert!(
+            invalid_after + latency <= self.queue.deadline(window.head).max(latency),
+            "if it starts last, it ends in time"
+        );
         let given_up = if self.rules().passes_over { 0 } else { window.head };
         let batch = Batch {
             model: self.id,
