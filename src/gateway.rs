@@ -26,17 +26,8 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let clock = Clock::start();
     let mut signals = Signals::new()?;
-    let config = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
+    let of_client = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
-    let (client, driver) = connect(config.clock(clock), threads)?;
-    let bytes = u64::from(args.body_mib) << 20;
-    let defaults = Limits::default();
-    let limits = Limits {
-        body_bytes: bytes,
-        held_bytes: defaults.held_bytes.max(2 * bytes),
-        connections: args.connections as usize,
-        ..defaults
-    };
     let slots_per_model = cluster.frontend.slots_per_model;
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
@@ -47,7 +38,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let config = GatewayConfig {
         listen,
         slots_per_model,
-        limits,
+        limits: limits(args),
         threads,
         tls,
         tokens,
@@ -55,6 +46,9 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         repository,
         shared_memory_bytes,
     };
+    // Before it joins: the scheduler would take it for lost.
+    Gateway::try_addresses(&config)?;
+    let (client, driver) = connect(of_client.clock(clock), threads)?;
     let gateway = Gateway::start(client, driver, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -80,6 +74,16 @@ fn connect(config: ClientConfig, threads: usize) -> Result<(Client, Option<Drive
         return Ok((client, Some(driver)));
     }
     Ok((Client::connect(config)?, None))
+}
+
+fn limits(args: &GatewayArgs) -> Limits {
+    let (bytes, defaults) = (u64::from(args.body_mib) << 20, Limits::default());
+    Limits {
+        body_bytes: bytes,
+        held_bytes: defaults.held_bytes.max(2 * bytes),
+        connections: args.connections as usize,
+        ..defaults
+    }
 }
 
 /// Threads unless the command line says otherwise.

@@ -129,11 +129,11 @@ fn fitted(text: &str, rows: usize, columns: usize) -> Vec<String> {
 fn as_text(status: &ClusterStatus) -> String {
     let blocks = [
         summary(status),
-        table(&MODELS, status.models.iter().map(model_row)),
+        table(&MODELS[..model_columns(status)], status.models.iter().map(model_row)),
         table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
         table(&CACHE, status.models.iter().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
-        table(&GPUS, status.gpus.iter().map(gpu_row)),
+        table(&GPUS[..gpu_columns(status)], status.gpus.iter().map(gpu_row)),
         table(&LOADS, status.loads.iter().rev().take(LOADS_SHOWN).map(load_row)),
         table(&EVENTS, status.events.iter().rev().map(event_row)),
     ];
@@ -162,8 +162,18 @@ fn summary(status: &ClusterStatus) -> String {
     lines.join("\n")
 }
 
-const MODELS: [&str; 9] =
-    ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
+const MODELS: [&str; 10] = [
+    "model",
+    "sub-cluster",
+    "queue",
+    "rate/s",
+    "bad %",
+    "batch",
+    "p50 ms",
+    "p99 ms",
+    "SLO ms",
+    "over quota/s",
+];
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
 const CACHE: [&str; 6] =
     ["model", "copies", "cold tasks", "in time", "failed loads", "the last failed"];
@@ -174,10 +184,23 @@ const LOADS: [&str; 8] =
     ["ago", "load of", "slot", "why", "victims", "planned ms", "ended ms", "outcome"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
-/// Nothing without rows.
+/// The last column is there while a quota refuses something.
+fn model_columns(status: &ClusterStatus) -> usize {
+    let is_refused = status.models.iter().any(|model| model.refused_rps > 0.0);
+    MODELS.len() - usize::from(!is_refused)
+}
+
+/// The columns behind `busy %` are of weights caches.
+fn gpu_columns(status: &ClusterStatus) -> usize {
+    let has_cache = status.gpus.iter().any(|gpu| gpu.pages_free.is_some());
+    if has_cache { GPUS.len() } else { 4 }
+}
+
+/// As many columns as the head has. Nothing without rows.
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(|&title| title.to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let rows = rows.map(|row| row.into_iter().take(head.len()).collect());
+    let rows: Vec<Vec<String>> = std::iter::once(head.clone()).chain(rows).collect();
     if rows.len() > 1 { aligned(&rows) } else { String::new() }
 }
 
@@ -212,6 +235,7 @@ fn model_row(model: &ModelStatus) -> Vec<String> {
         known(model.p50_ms, 1),
         known(model.p99_ms, 1),
         model.slo_ms.to_string(),
+        format!("{:.1}", model.refused_rps),
     ]
 }
 
@@ -340,6 +364,32 @@ mod tests {
         let newest = events.lines().nth(1).expect("a row");
         assert!(newest.starts_with("3.2 s"), "the newest comes first: {newest}");
         assert!(newest.ends_with("silent: nothing heard for 1000 ms"), "{newest}");
+    }
+
+    #[test]
+    fn what_quotas_refuse_has_a_column_while_they_do() {
+        let mut status = status();
+        assert!(!as_text(&status).contains("over quota/s"));
+        status.models[0].refused_rps = 150.0;
+        let text = as_text(&status);
+        let row = text.lines().find(|line| line.starts_with("digits")).expect("its row");
+        assert!(text.contains("over quota/s") && row.trim_end().ends_with("150.0"), "{text}");
+    }
+
+    #[test]
+    fn slots_have_columns_of_caches_where_a_slot_has_a_cache() {
+        let slot =
+            |pages_free| GpuStatus { backend: "a".into(), pages_free, ..GpuStatus::default() };
+        let head = |gpus| {
+            let text = as_text(&ClusterStatus { gpus, ..ClusterStatus::default() });
+            text.lines()
+                .find(|line| line.starts_with("slot"))
+                .expect("a table")
+                .trim_end()
+                .to_owned()
+        };
+        assert!(head(vec![slot(None)]).ends_with("busy %"));
+        assert!(head(vec![slot(None), slot(Some(7))]).contains("free pages"));
     }
 
     #[test]

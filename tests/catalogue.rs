@@ -322,6 +322,7 @@ fn changes_outlast_the_scheduler_where_they_are_written_down() {
     let more = await_model(&client, "more");
     let submitted = more.input_from(&[1; 16]).unwrap().submit(Deadline::within(ANSWER)).unwrap();
     cluster.kill_and_restart_scheduler();
+    cluster.scheduler.await_stderr("models=\"more\"");
     assert!(matches!(submitted.wait(), Outcome::Completed(_)), "before or after, it is served");
     await_return(&more);
     assert_eq!(names(&cluster), ["more"]);

@@ -113,7 +113,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
     timeout["parameters"] = json!({ "timeout": 2_000 });
     let late = http.post(QUICK, "", timeout.to_string().as_bytes());
     assert_eq!(late.status, 504);
-    assert!(late.error().starts_with("dropped: deadline_passed; 2 ms were given"), "{late:?}");
+    assert!(late.error().starts_with("dropped: deadline_passed (its "), "{late:?}");
     let five = rows(&[[0; 8]; 5]);
     type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
     let cases: [Case<'_>; 9] = [

@@ -62,9 +62,10 @@ fn harass(
 
 /// What a process has counted, as it says at its end.
 fn counted(stderr: &[String], what: &str) -> u64 {
-    let line = stderr.iter().find(|line| line.contains("stopped")).expect("its last words");
-    let (_, rest) = line.split_once(&format!("\"{what}\", ")).expect(what);
-    rest.split_once(')').unwrap().0.parse().unwrap()
+    let line =
+        stderr.iter().find(|line| line.contains("stopped; counted")).expect("its last words");
+    let found = line.split(' ').find_map(|word| word.strip_prefix(&format!("{what}=")));
+    found.map_or(0, |count| count.parse().unwrap())
 }
 
 #[test]

@@ -81,6 +81,8 @@ fn without_a_scheduler_the_error_says_where_it_was_sought() {
     let output = run(&["status", "--scheduler", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("cannot connect to the scheduler at 127.0.0.1:1"), "{error}");
+    let fix =
+        "127.0.0.1:1: the connection failed (connection refused); start it, or correct its address";
+    assert!(error.contains(&format!("cannot connect to the scheduler at {fix}")), "{error}");
     assert_eq!(output.stdout, b"");
 }

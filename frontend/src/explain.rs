@@ -124,7 +124,8 @@ fn ms_after(from: Nanos, moment: Nanos) -> f64 {
     (moment - from).as_millis_f64() - (from - moment).as_millis_f64()
 }
 
-fn why_dropped(reason: DropReason) -> &'static str {
+/// Why the scheduler dropped a task, in words.
+pub fn why_dropped(reason: DropReason) -> &'static str {
     match reason {
         DropReason::Deadline => "no GPU, or no scheduler, could serve it by its deadline any more",
         DropReason::Window => {
@@ -150,7 +151,8 @@ fn why_dropped(reason: DropReason) -> &'static str {
     }
 }
 
-fn why_failed(reason: FailReason) -> &'static str {
+/// What broke, in words.
+pub fn why_failed(reason: FailReason) -> &'static str {
     match reason {
         FailReason::BackendLost => "its backend died and the deadline left no time for another",
         FailReason::StaleGeneration => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_rdma::InputMut;
+use baton_topo::signature::{RowError, TensorRef};
 use baton_topo::{Clock, accuracy_of};
 use baton_types::{CostHint, Nanos};
 
@@ -83,6 +84,18 @@ impl Input {
     /// As [`Input::values_mut`].
     pub fn as_i64_mut(&mut self) -> Result<&mut [i64], ViewError> {
         self.values_mut()
+    }
+
+    /// Writes the whole input: each tensor that the model takes, by its name, in any order. The input is as long as they are.
+    ///
+    /// # Errors
+    /// They are not those of [`crate::ModelHandle::inputs`]. The input is to be written anew.
+    pub fn write_tensors(&mut self, tensors: &[(&str, TensorRef<'_>)]) -> Result<(), RowError> {
+        self.slot.restore();
+        let row = &self.of.model.signature.input;
+        let len = row.pack(&row.in_order(tensors)?, &mut self.slot)?;
+        self.truncate(len);
+        Ok(())
     }
 
     /// Says what the task will cost, for a model whose execution time depends on its input: units such as tokens, or a

@@ -119,7 +119,7 @@ mod view;
 pub use ahead::InputAhead;
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_membership::MembershipError;
-pub use baton_metrics::{Metric, MetricsError, MetricsServer};
+pub use baton_metrics::{Metric, MetricsError, MetricsServer, counted};
 #[cfg(feature = "operator")]
 pub use baton_rdma::status;
 pub use baton_rdma::wire::ChangeKind;
@@ -140,7 +140,7 @@ pub use error::{
     ConfigError, ConnectError, InputError, LeaveError, Loss, SubmitError, SubmitReason,
     UnknownModel,
 };
-pub use explain::{Explanation, Moment};
+pub use explain::{Explanation, Moment, why_dropped, why_failed};
 pub use input::{Deadline, Input};
 pub use metrics::described;
 pub use model::ModelHandle;

@@ -14,6 +14,7 @@ use crate::input::Input;
 use crate::line::{LineFull, Turn};
 use crate::outcome::ModelVariant;
 use crate::served::{Model, ModelOwner};
+use crate::view::{Element, ViewError, tensor};
 
 /// One model of a client. Cheap to clone; any thread may use it.
 ///
@@ -149,19 +150,22 @@ impl ModelHandle {
     /// # Errors
     /// As [`ModelHandle::input`], and [`InputError::Tensors`] if they are not those of [`ModelHandle::inputs`].
     pub fn input_of(&self, tensors: &[(&str, TensorRef<'_>)]) -> Result<Input, InputError> {
-        let row = &self.model().signature.input;
-        let named = |spec: &TensorSpec| {
-            tensors.iter().find(|(name, _)| *name == spec.name).map(|(_, tensor)| tensor.clone())
-        };
-        let in_order: Vec<TensorRef<'_>> = row.tensors().iter().filter_map(named).collect();
-        if in_order.len() != tensors.len() {
-            let (expected, got) = (row.tensors().len(), in_order.len());
-            return Err(self.wrong(RowError::Tensors { expected, got }));
-        }
         let mut input = self.input()?;
-        let len = row.pack(&in_order, &mut input).map_err(|problem| self.wrong(problem))?;
-        input.truncate(len);
+        input.write_tensors(tensors).map_err(|problem| self.wrong(problem))?;
         Ok(input)
+    }
+
+    /// One tensor for [`ModelHandle::input_of`]: `model.tensor("ids", &[3], &[7_i64, 8, 9])?`. The shape is without the batch.
+    ///
+    /// # Errors
+    /// The model takes no tensor of this name, or it has elements of another type.
+    pub fn tensor<'a, T: Element>(
+        &self,
+        name: &'a str,
+        shape: &[u32],
+        values: &'a [T],
+    ) -> Result<(&'a str, TensorRef<'a>), ViewError> {
+        Ok((name, tensor(&self.model().signature.input, name, shape, values)?))
     }
 
     /// The tensors of an answer of this model, in the order of [`ModelHandle::outputs`].

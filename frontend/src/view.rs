@@ -1,6 +1,6 @@
 //! Rows as slices of their elements, without a copy.
 
-use baton_topo::signature::{ElementType, Row};
+use baton_topo::signature::{ElementType, Row, TensorRef};
 use half::{bf16, f16};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -102,6 +102,17 @@ pub(crate) fn view_mut<'a, T: Element>(
     <[T]>::mut_from_bytes(bytes).map_err(|_| wrong)
 }
 
+/// The tensor of this name, if its elements are these.
+pub(crate) fn tensor<'a, T: Element>(
+    row: &Row,
+    name: &str,
+    shape: &[u32],
+    values: &'a [T],
+) -> Result<TensorRef<'a>, ViewError> {
+    place::<T>(row, Some(name))?;
+    Ok(TensorRef { shape: shape.to_vec(), bytes: values.as_bytes() })
+}
+
 /// Which tensor is meant, if its elements are these.
 fn place<T: Element>(row: &Row, name: Option<&str>) -> Result<usize, ViewError> {
     let tensors = row.tensors();
@@ -126,16 +137,16 @@ fn layout(row: &Row, bytes: &[u8]) -> ViewError {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use baton_topo::signature::{Extent, TensorRef, TensorSpec};
+    use baton_topo::signature::{Extent, TensorSpec};
 
     use super::*;
 
-    fn tensor(name: &str, element: ElementType, extent: Extent) -> TensorSpec {
+    fn tensor_spec(name: &str, element: ElementType, extent: Extent) -> TensorSpec {
         TensorSpec { name: name.into(), element, shape: vec![extent] }
     }
 
     fn one(element: ElementType, extent: Extent) -> Row {
-        Row::new(vec![tensor("x", element, extent)]).expect("a row")
+        Row::new(vec![tensor_spec("x", element, extent)]).expect("a row")
     }
 
     /// Aligned as slots are.
@@ -189,9 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tensor_is_given_as_values_of_its_type() {
+        let two = [("a", ElementType::I64), ("b", ElementType::F32)];
+        let two = two.map(|(name, element)| tensor_spec(name, element, Extent::Fixed(2)));
+        let row = Row::new(two.to_vec()).unwrap();
+        let bytes = [1.5_f32, -2.0].map(f32::to_le_bytes).concat();
+        let given = tensor(&row, "b", &[2], &[1.5_f32, -2.0]);
+        assert_eq!(given, Ok(TensorRef { shape: vec![2], bytes: &bytes }));
+        let other = tensor(&row, "b", &[2], &[1_i32, 2]);
+        assert_eq!(said(other), "tensor `b` has elements of type f32, not i32");
+        assert!(said(tensor(&row, "c", &[2], &[1_i64])).starts_with("there is no tensor `c`"));
+    }
+
+    #[test]
     fn of_several_tensors_one_is_named() {
         let two = [("a", ElementType::U8), ("b", ElementType::F32)];
-        let two = two.map(|(name, element)| tensor(name, element, Extent::Fixed(1)));
+        let two = two.map(|(name, element)| tensor_spec(name, element, Extent::Fixed(1)));
         let row = Row::new(two.to_vec()).unwrap();
         let words = [3, u64::from(2.5_f32.to_bits())];
         let bytes = &bytes_of(&words)[..12];

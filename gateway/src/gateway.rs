@@ -211,6 +211,18 @@ impl std::fmt::Debug for App {
 }
 
 impl Gateway {
+    /// Whether it could listen there, for those who want to know before they connect a client.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub fn try_addresses(config: &GatewayConfig) -> Result<(), GatewayError> {
+        let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
+        if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
+            return Err(GatewayError::SharedMemory(*addr));
+        }
+        config.listen.iter().try_for_each(|addr| listen(addr).map(drop))
+    }
+
     /// Serves what `client` can use, on threads of its own. With `driver`, the first of them makes the client's passes.
     ///
     /// # Errors

@@ -139,7 +139,23 @@ pub fn build_info(version: &str) -> Metric {
     Metric { series, ..Metric::gauges("baton_build_info", help, &["version"]) }
 }
 
+/// The counters that are not 0, for a line of a log.
+pub fn counted(counters: &[(&'static str, u64)]) -> String {
+    let counted = counters.iter().filter(|&&(_, count)| count > 0);
+    counted.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
+}
+
 /// A doc comment's text as a line.
 fn sentence(text: &'static str) -> &'static str {
     text.trim().trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_are_0_are_left_out() {
+        assert_eq!(counted(&[("plans", 3), ("loads", 0), ("rejoins", 1)]), "plans=3 rejoins=1");
+    }
 }

@@ -4,16 +4,19 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_client::{CostHint, Deadline, ElementType, InputAhead, SubmitError, TensorSpec};
+use baton_client::{
+    CostHint, Deadline, ElementType, InputAhead, SubmitError, TensorRef, TensorSpec,
+};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{TensorError, of_submit};
 use crate::fork::Local;
 use crate::memory::{copy_into, fill};
-use crate::tensors::{array, contiguous, is_fixed};
+use crate::tensors::{Named, array, contiguous, is_fixed, named};
 use crate::ticket::Ticket;
 use crate::wait::span;
 
@@ -96,6 +99,24 @@ impl Input {
         Ok(is_alone && copy_into(py, buffer, |buffer| is_of(buffer, element), slot))
     }
 
+    /// Writes the whole input.
+    fn write_tensors(&self, tensors: &[Named]) -> PyResult<()> {
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, bytes)| (&**name, TensorRef { shape: shape.clone(), bytes }))
+            .collect();
+        let mut state = self.state();
+        if state.views > 0 {
+            return Err(still_looked_at());
+        }
+        match state.slot.get_mut()? {
+            Slot::Free(input) => input
+                .write_tensors(&tensors)
+                .map_err(|problem| TensorError::new_err(problem.to_string())),
+            Slot::Ahead(_) => Err(is_ahead()),
+        }
+    }
+
     /// Hands the input over, and keeps what of it is still to be written.
     fn submit_by(
         &self,
@@ -124,7 +145,7 @@ impl Input {
         match &self.inputs[..] {
             [spec] if is_fixed(spec) => Ok(spec),
             _ => Err(TensorError::new_err(
-                "the model takes several tensors, or their lengths differ from task to task: use model.input_of()",
+                "the model takes several tensors, or their lengths differ from task to task: give a dict of arrays by their names, or use model.input_of()",
             )),
         }
     }
@@ -153,6 +174,10 @@ impl State {
     }
 }
 
+fn still_looked_at() -> PyErr {
+    PyBufferError::new_err("arrays still look at this input: del them")
+}
+
 fn is_ahead() -> PyErr {
     PyValueError::new_err("the input is submitted already: write it, and call finish() or close()")
 }
@@ -175,9 +200,13 @@ impl Input {
         Self::array(slf)?.set_item(key, values)
     }
 
-    /// Copies values into the slot: an array of the model's type, or its bytes; anything else as numpy converts it.
+    /// Copies values into the slot: an array of the model's type, or its bytes; a dict of arrays by the tensors' names; anything
+    /// else as numpy converts it.
     pub(crate) fn write(slf: &Bound<'_, Self>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let (input, py) = (slf.get(), slf.py());
+        if let Ok(tensors) = values.cast::<PyDict>() {
+            return input.write_tensors(&named(tensors, &input.inputs)?);
+        }
         // Code of Python's may run here, so it comes before the lock.
         let buffer = PyUntypedBuffer::get(values);
         if buffer.is_ok_and(|buffer| input.copy_from(py, &buffer).unwrap_or(false)) {
@@ -192,7 +221,7 @@ impl Input {
     fn truncate(&self, bytes: usize) -> PyResult<()> {
         let mut state = self.state();
         if state.views > 0 {
-            return Err(PyBufferError::new_err("arrays still look at this input: del them"));
+            return Err(still_looked_at());
         }
         match state.slot.get_mut()? {
             Slot::Free(input) => input.truncate(bytes),

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use baton_client::{InputError, ModelHandle, TensorRef, TensorSpec as Spec};
-use pyo3::buffer::PyUntypedBuffer;
+use baton_client::{InputError, ModelHandle, TensorSpec as Spec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{NoSlotError, TensorError, of_input};
+use crate::errors::{NoSlotError, of_input};
 use crate::fork::Local;
 use crate::input::Input;
-use crate::memory::bytes_of;
-use crate::tensors::{TensorSpec, contiguous};
+use crate::tensors::TensorSpec;
 use crate::ticket::Ticket;
 use crate::wait::{for_future, span};
 
@@ -25,6 +23,18 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(handle: ModelHandle) -> Self {
         Self { inputs: handle.inputs().into(), handle: Local::new(handle) }
+    }
+
+    /// A free slot with these values.
+    fn written<'py>(
+        slf: &Bound<'py, Self>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Input>> {
+        let model = slf.get();
+        let slot = model.handle()?.input().map_err(|error| of_input(&error))?;
+        let input = Bound::new(slf.py(), Input::new(slot, &model.inputs))?;
+        Input::write(&input, values)?;
+        Ok(input)
     }
 
     pub(crate) fn handle(&self) -> PyResult<&ModelHandle> {
@@ -107,25 +117,11 @@ impl Model {
     }
 
     /// An input of these tensors, by their names.
-    fn input_of(&self, py: Python<'_>, tensors: &Bound<'_, PyDict>) -> PyResult<Input> {
-        let mut owned: Vec<(String, Vec<u32>, Vec<u8>)> = Vec::with_capacity(tensors.len());
-        for (name, values) in tensors {
-            let name: String = name.extract()?;
-            let spec = self.inputs.iter().find(|spec| spec.name == name);
-            let spec = spec.ok_or_else(|| {
-                TensorError::new_err(format!("the model has no input {name:?}; see model.inputs"))
-            })?;
-            let values = contiguous(&values, spec.element)?;
-            let shape: Vec<u32> = values.getattr("shape")?.extract()?;
-            let buffer = PyUntypedBuffer::get(&values)?;
-            owned.push((name, shape, bytes_of(py, &buffer)));
-        }
-        let refs: Vec<(&str, TensorRef<'_>)> = owned
-            .iter()
-            .map(|(name, shape, bytes)| (&**name, TensorRef { shape: shape.clone(), bytes }))
-            .collect();
-        let slot = self.handle()?.input_of(&refs).map_err(|error| of_input(&error))?;
-        Ok(Input::new(slot, &self.inputs))
+    fn input_of<'py>(
+        slf: &Bound<'py, Self>,
+        tensors: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, Input>> {
+        Self::written(slf, tensors)
     }
 
     /// Copies values into a free slot and submits it: `input`, `write` and `submit` in one.
@@ -137,11 +133,7 @@ impl Model {
         cost: Option<u32>,
         accuracy_min: Option<f64>,
     ) -> PyResult<Ticket> {
-        let model = slf.get();
-        let slot = model.handle()?.input().map_err(|error| of_input(&error))?;
-        let input = Bound::new(slf.py(), Input::new(slot, &model.inputs))?;
-        Input::write(&input, values)?;
-        input.get().submit(within, cost, accuracy_min)
+        Self::written(slf, values)?.get().submit(within, cost, accuracy_min)
     }
 
     /// As `submit`; `None` if no slot is free.

@@ -1,11 +1,13 @@
 //! Tensors as Python's libraries describe them.
 
 use baton_client::{ElementType, Extent, TensorRef, TensorSpec as Spec};
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::TensorError;
+use crate::memory::bytes_of;
 
 /// A tensor that a model takes or gives.
 #[pyclass(frozen, module = "baton", eq, hash)]
@@ -48,6 +50,27 @@ impl TensorSpec {
     fn __repr__(&self) -> String {
         format!("<tensor {}>", self.spec)
     }
+}
+
+/// A tensor's name, shape and bytes.
+pub(crate) type Named = (String, Vec<u32>, Vec<u8>);
+
+/// Tensors that are given by their names, converted as numpy does.
+pub(crate) fn named(tensors: &Bound<'_, PyDict>, specs: &[Spec]) -> PyResult<Vec<Named>> {
+    let mut owned = Vec::with_capacity(tensors.len());
+    for (name, values) in tensors {
+        let name: String = name.extract()?;
+        let spec = specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
+            let known: Vec<&str> = specs.iter().map(|spec| &*spec.name).collect();
+            let known = known.join(", ");
+            TensorError::new_err(format!("the model has no input {name:?}; it has: {known}"))
+        })?;
+        let values = contiguous(&values, spec.element)?;
+        let shape: Vec<u32> = values.getattr("shape")?.extract()?;
+        let buffer = PyUntypedBuffer::get(&values)?;
+        owned.push((name, shape, bytes_of(values.py(), &buffer)));
+    }
+    Ok(owned)
 }
 
 pub(crate) fn is_fixed(spec: &Spec) -> bool {

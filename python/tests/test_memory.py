@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -172,10 +174,30 @@ def test_several_tensors_of_several_lengths(onnx: None, client: baton.Client) ->
         model.input().array()
     with pytest.raises(baton.TensorError, match="use model.input_of"):
         model.submit(np.zeros(3))
-    with pytest.raises(baton.TensorError):
+    with pytest.raises(baton.TensorError, match="without the batch"):
         model.input_of({"ids": np.zeros(10), "scale": np.zeros(3)})
-    with pytest.raises(baton.TensorError):
+    with pytest.raises(baton.TensorError, match="scale .* is missing"):
         model.input_of({"ids": np.zeros(1)})
+
+
+def test_tensors_by_name_go_wherever_values_go(onnx: None, client: baton.Client) -> None:
+    model = client.model("pair")
+
+    def ids_of(outcome: object) -> list[int]:
+        assert isinstance(outcome, baton.Completed), outcome
+        return [-int(value) for value in outcome.outputs["minus_ids"]]
+
+    assert ids_of(model.submit({"ids": [4, 5], "scale": [1, 1, 1]}).wait()) == [4, 5]
+    input = model.input()
+    input.write({"ids": [4], "scale": [1, 1, 1]})
+    input.write({"ids": range(9), "scale": [1, 1, 1]})
+    assert ids_of(input.submit().wait()) == list(range(9))
+
+    async def more_than_there_are_slots() -> list[object]:
+        several = [{"ids": [number], "scale": [1, 1, 1]} for number in range(400)]
+        return list(await asyncio.gather(*(model.infer(tensors, within=20.0) for tensors in several)))
+
+    assert [ids_of(outcome) for outcome in asyncio.run(more_than_there_are_slots())] == [[n] for n in range(400)]
 
 
 def test_values_of_another_type_are_converted(onnx: None, client: baton.Client) -> None:

@@ -36,7 +36,7 @@ pub enum CloseReason {
     #[error("the peer closed the connection")]
     Eof,
     /// The connection broke, or could not be made.
-    #[error("the connection failed ({0}); is the peer running and reachable?")]
+    #[error("the connection failed ({0})")]
     Reset(io::ErrorKind),
     /// The peer sent bytes that are no frame of this protocol.
     #[error("the peer sent a malformed frame: {0}; is something else using this port?")]

@@ -62,6 +62,7 @@ pub enum SchedulerError {
 #[derive(Debug)]
 pub struct SchedulerHandle {
     addr: SocketAddr,
+    models: Vec<String>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// Disconnected when the ModelThreads have ended, and when the ControlThread has.
@@ -275,6 +276,7 @@ impl Assembly<TcpTransport> {
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {
             addr: self.control.local_addr(),
+            models: cluster.models.iter().map(|model| model.name.clone()).collect(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             ended: [models_ended, control_ended],
@@ -311,6 +313,11 @@ impl SchedulerHandle {
     /// Where members join.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The models that it served at its start: those of the cluster file, and the changes of the journal.
+    pub fn models(&self) -> &[String] {
+        &self.models
     }
 
     /// What the scheduler counts.

@@ -4,6 +4,7 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Policy, QuotaLimits, RateLimit};
 use baton_topo::Cluster;
+use stage::asking::status;
 use stage::{Member, Stage, Told, cluster, ms};
 
 /// Both models take 1,000 tasks/s in all, 100 at once, and 50 of each frontend, 16 at once.
@@ -85,4 +86,24 @@ fn the_quota_goes_where_the_model_goes() {
     let refused_at =
         |thread: usize| stage.scheduler.counters().model_threads[thread].dropped_quota.get();
     assert_eq!((refused_at(0), refused_at(1)), (0, 1));
+}
+
+/// Of 20 tasks, 16 are let in.
+#[test]
+fn the_status_tells_apart_what_is_refused_and_does_not_call_it_bad() {
+    let mut stage = Stage::new(&limited(1));
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    submit(&mut stage, &mut frontend, 0, 20);
+    for _ in 0..20 {
+        for member in [&mut frontend, &mut backend] {
+            member.ping();
+            stage.exchange(member);
+        }
+        stage.advance(ms(100));
+    }
+    let models = status(&mut stage).models;
+    let model = &models[0];
+    assert!((model.refused_rps / model.rate_rps - 0.2).abs() < 0.001, "{model:?}");
+    assert_eq!(model.bad_rate, None, "{model:?}");
+    assert_eq!(models[1].refused_rps, 0.0);
 }

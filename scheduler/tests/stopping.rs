@@ -91,6 +91,32 @@ fn the_last_word_is_said_after_the_last_batch() {
     assert_eq!(stage.exchange(&mut frontend), [farewell()]);
 }
 
+/// A backend goes because a ModelThread has sent it away, a frontend is sent away by the ControlThread. Neither is a loss; a
+/// backend whose connection breaks meanwhile is.
+#[test]
+fn an_orderly_stop_loses_no_member() {
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1, 1);
+    let dying = stage.backend("dying", 0, 1);
+    let lost = |stage: &Stage| stage.scheduler.counters().control_thread.lost.get();
+    stage.scheduler.stop_serving();
+    for member in [&mut frontend, &mut backend] {
+        assert_eq!(stage.exchange(member), [farewell()]);
+    }
+    backend.transport.close(
+        backend.control,
+        RefuseCode::Shutdown,
+        "it looks for the next scheduler",
+    );
+    stage.exchange(&mut backend);
+    assert_eq!(lost(&stage), 0);
+    drop(dying.transport);
+    stage.settle();
+    assert_eq!(lost(&stage), 1);
+    stage.scheduler.take_leave();
+    assert_eq!(stage.exchange(&mut frontend), [farewell()]);
+    assert_eq!(lost(&stage), 1);
+}
+
 /// Its tasks have been given back by one ModelThread, another still waits for a batch. Joined again, it would submit them to a
 /// scheduler that is about to end.
 #[test]

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod examples;
 mod gateway;
 mod gateway_bench;
 mod gpu;
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 
 /// The command line of this process; a wrong one ends it.
 pub(crate) fn parse() -> Args {
-    let matches = taking_negative_numbers(Args::command()).get_matches();
+    let matches = examples::shown(taking_negative_numbers(Args::command()), "").get_matches();
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

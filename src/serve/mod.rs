@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_backend::{Backend, BackendConfig};
-use baton_metrics::MetricsServer;
+use baton_metrics::{MetricsServer, counted};
 use baton_scheduler::SchedulerHandle;
 use baton_topo::{CardsSpec, Clock, Cluster};
 
@@ -52,7 +52,7 @@ pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
 /// Members may join from now on.
 fn begin(cluster: &Cluster, scheduler: &SchedulerHandle, exposed: &Exposed) -> std::io::Result<()> {
     let policy = cluster.scheduler.policy.name();
-    let models = named(cluster.models.iter().map(|model| model.name.as_str()));
+    let models = named(scheduler.models().iter().map(String::as_str));
     tracing::info!(version = VERSION, policy, models, "scheduler serves");
     exposed.leads(scheduler);
     say(&format!("listening {}", scheduler.addr()))
@@ -72,7 +72,7 @@ fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
 fn end(scheduler: SchedulerHandle) {
     let counters = scheduler.counters().pairs();
     scheduler.stop();
-    tracing::info!(?counters, "stopped");
+    tracing::info!("stopped; counted {}", counted(&counters));
 }
 
 /// Prints `ready` once the scheduler has confirmed that its slots get batches, and `left` after having drained.
@@ -104,7 +104,7 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
         }
     }
     let counters = backend.leave()?;
-    tracing::info!(?counters, "left");
+    tracing::info!("left; counted {}", counted(&counters.pairs()));
     say("left")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -48,11 +48,15 @@ fn functions(args: &SimFunctionsArgs) -> CommandResult {
 /// Of a scenario in which no arrival has a rate.
 const NO_RATE_RPS: f64 = 1.0;
 
+/// More than these take a core half a minute or so.
+const MANY_TASKS: f64 = 1e8;
+
 fn run_once(args: &SimRunArgs) -> CommandResult {
     let scenario = args.source.source().load()?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let rate_rps = rate_rps(&scenario, args)?;
     let run = Run { policy: args.policy, rate_rps, seed };
+    tell_if_many(rate_rps * scenario.end().as_millis_f64() / 1e3);
     let clock = Clock::start();
     let before = clock.now();
     let report = match &args.trace {
@@ -71,6 +75,14 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
     tracing::info!(ns_per_request, "simulated");
     say(&if args.json { serde_json::to_string(&report)? } else { table(&report) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A rate that is a slip of the hand would keep a core for hours without a word.
+fn tell_if_many(tasks: f64) {
+    if tasks > MANY_TASKS {
+        let fix = "lower --rate, or the scenario's duration_s";
+        tracing::warn!("{tasks:.0} tasks are simulated; a core does some millions a second; {fix}");
+    }
 }
 
 fn rate_rps(scenario: &Scenario, args: &SimRunArgs) -> Result<f64, &'static str> {

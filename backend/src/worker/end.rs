@@ -170,8 +170,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     fn hang_up(&mut self, now: Nanos) {
-        let open = self.peers.close_all(&mut self.transport, "this backend ends")
-            + self.join.membership.close_all("this backend ends", &mut self.transport);
+        let why = match &self.end {
+            Some(end) if end.rejoins => "this backend looks for the next scheduler",
+            _ => "this backend ends",
+        };
+        let open = self.peers.close_all(&mut self.transport, why)
+            + self.join.membership.close_all(why, &mut self.transport);
         if let Some(end) = &mut self.end {
             (end.step, end.until) = (Step::Closing(open), now + LINGER);
         }

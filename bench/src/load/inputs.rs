@@ -87,7 +87,11 @@ impl Inputs {
         };
         let file = file.with_file_name("heldout.bin");
         if !file.is_file() {
-            tracing::warn!(file = %file.display(), "no reference answers; answers go unchecked");
+            let fix = "--expect names other inputs and their answers";
+            tracing::info!(
+                "there is no {}: inputs are zeros, answers unchecked; {fix}",
+                file.display()
+            );
             return Ok(Self::Unchecked(signature.input.zeros()));
         }
         Self::held_out(file, row_bytes)

@@ -154,7 +154,10 @@ pub fn run(
     let counted = client;
     let mut progress = |now: &Progress| {
         if config.report.swap(false, Ordering::Relaxed) {
-            tracing::info!(counters = ?counted.counters().pairs(), "counted so far");
+            tracing::info!(
+                "counted so far: {}",
+                baton_client::counted(&counted.counters().pairs())
+            );
         }
         progress(now);
     };

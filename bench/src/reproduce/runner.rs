@@ -2,6 +2,7 @@
 //! their order.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_sim::{Distributions, Goodput, Report, Run, Scenario, analytic_bound_rps};
 
@@ -48,7 +49,7 @@ impl Runner {
         }
         // The longest first: no thread idles for long behind the last one.
         jobs.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let found = in_parallel(&jobs, |(_, _, parsed, policy)| {
+        let found = measured(&jobs, |(_, _, parsed, policy)| {
             baton_sim::goodput(parsed, policy.parsed(), self.seeds)
         });
         for ((_, scenario, _, policy), goodput) in jobs.iter().zip(found) {
@@ -63,7 +64,7 @@ impl Runner {
         &self,
         jobs: &[RunAt],
     ) -> Result<Vec<(Report, Distributions)>, ReproduceError> {
-        let done = in_parallel(jobs, |job| {
+        let done = measured(jobs, |job| {
             let scenario = Scenario::parse(&job.scenario)?;
             let (policy, seed) = (job.policy.parsed(), scenario.seed);
             let run = Run { policy, rate_rps: job.rate_rps, seed };
@@ -82,5 +83,37 @@ impl Runner {
 
     fn recall(&self, scenario: &str, policy: &Policy) -> Goodput {
         self.known[&self.key(scenario, policy)].clone()
+    }
+}
+
+/// Does the jobs, and says in the log how far it is: some take minutes.
+fn measured<J: Sync, R: Send>(jobs: &[J], measure: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let done = AtomicUsize::new(0);
+    in_parallel(jobs, |job| {
+        let result = measure(job);
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if is_worth_a_line(done, jobs.len()) {
+            tracing::info!("measured {done} of {}", jobs.len());
+        }
+        result
+    })
+}
+
+/// About ten lines, however many jobs there are, and the last is one of them.
+fn is_worth_a_line(done: usize, of: usize) -> bool {
+    done * 10 / of > (done - 1) * 10 / of
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_ten_lines_say_how_far_it_is() {
+        let lines =
+            |of: usize| (1..=of).filter(|&done| is_worth_a_line(done, of)).collect::<Vec<_>>();
+        assert_eq!(lines(3), [1, 2, 3]);
+        assert_eq!(lines(57).len(), 10);
+        assert_eq!(lines(1_000).last(), Some(&1_000));
     }
 }

@@ -248,6 +248,7 @@ impl<T> fmt::Debug for OperatorIo<T> {
 fn in_words(reason: &CloseReason) -> String {
     match reason {
         CloseReason::Refused { detail, .. } => detail.clone(),
+        CloseReason::Reset(_) => format!("{reason}; start it, or correct its address"),
         other => other.to_string(),
     }
 }

@@ -37,8 +37,8 @@ impl Stated {
     /// A value is no time.
     pub fn of([grpc, envoy, baton]: [Option<&str>; 3]) -> Result<Self, Problem> {
         let grpc = grpc.map(grpc_timeout).transpose()?;
-        let envoy = envoy.map(|text| whole(ENVOY_TIMEOUT, text)).transpose()?;
-        let baton = baton.map(|text| whole(BATON_TIMEOUT, text)).transpose()?;
+        let envoy = envoy.map(|text| whole(ENVOY_TIMEOUT, "milliseconds", text)).transpose()?;
+        let baton = baton.map(|text| whole(BATON_TIMEOUT, "microseconds", text)).transpose()?;
         // Envoy's zero means that it waits for ever.
         let envoy = envoy.filter(|&ms| ms > 0).map(Duration::from_millis);
         Ok(Self { grpc, envoy, baton: baton.map(Duration::from_micros) })
@@ -86,10 +86,10 @@ fn grpc_timeout(text: &str) -> Result<Duration, Problem> {
     })
 }
 
-fn whole(name: &str, text: &str) -> Result<u64, Problem> {
+fn whole(name: &str, unit: &str, text: &str) -> Result<u64, Problem> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
-        Problem::invalid(format!("{name}: {text:?} is no time: give a whole number"))
+        Problem::invalid(format!("{name}: {text:?} is no time: give a whole number of {unit}"))
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use baton_client::{DropReason, EndRecord, FailReason, InputError, SubmitReason};
+use baton_client::{
+    DropReason, EndRecord, FailReason, InputError, SubmitReason, why_dropped, why_failed,
+};
 
 /// Bytes of a problem's words: they may repeat what the client has written.
 const TEXT_MAX: usize = 1_000;
@@ -113,7 +115,7 @@ impl Problem {
     /// Its time was over before it could be submitted.
     pub fn too_late(allowed: Duration) -> Self {
         let words = "its time was over before its input was there";
-        let text = format!("dropped: deadline_passed; {} were given, and {words}", ms(allowed));
+        let text = format!("dropped: deadline_passed ({words}); {} were given", ms(allowed));
         let outcome = Some(outcome_of("dropped", DropReason::DeadlinePassed.as_str()));
         Self { outcome, ..Self::new(Kind::Deadline, text) }
     }
@@ -131,7 +133,8 @@ impl Problem {
             | DropReason::Cancelled => Kind::Unavailable,
             DropReason::ModelRemoved => Kind::NotFound,
         };
-        Self::ended(kind, "dropped", reason.as_str(), record, given)
+        let why = (reason.as_str(), why_dropped(reason));
+        Self::ended(kind, "dropped", why, record, given)
     }
 
     /// A task that failed.
@@ -147,10 +150,17 @@ impl Problem {
                 Kind::Internal
             }
         };
-        Self::ended(kind, "failed", reason.as_str(), record, given)
+        let why = (reason.as_str(), why_failed(reason));
+        Self::ended(kind, "failed", why, record, given)
     }
 
-    fn ended(kind: Kind, how: &str, why: &str, record: &EndRecord, given: Given) -> Self {
+    fn ended(
+        kind: Kind,
+        how: &str,
+        (why, words): (&str, &str),
+        record: &EndRecord,
+        given: Given,
+    ) -> Self {
         let stated = Duration::from_nanos(record.retry_after.0);
         let retry_after = match kind {
             Kind::Shed if stated.is_zero() => Some(given.slo),
@@ -158,7 +168,7 @@ impl Problem {
             Kind::Unavailable => Some(UNAVAILABLE_RETRY),
             _ => None,
         };
-        let mut text = format!("{how}: {why}; {} were given", ms(given.allowed));
+        let mut text = format!("{how}: {why} ({words}); {} were given", ms(given.allowed));
         if let Some(after) = retry_after {
             text = format!("{text}; {}", again_in(after));
         }
@@ -261,8 +271,8 @@ mod tests {
     #[test]
     fn a_shed_task_says_when_to_come_again_and_a_late_one_does_not() {
         let quota = Problem::dropped(DropReason::Quota, &record(136_200_000), GIVEN);
-        let words =
-            "dropped: quota; 20.5 ms were given; asked again in 137 ms it might be accepted";
+        let words = "dropped: quota (more was asked for than the quota of the model or of this client allows); \
+                     20.5 ms were given; asked again in 137 ms it might be accepted";
         assert_eq!((&quota.text[..], quota.outcome.as_deref()), (words, Some("dropped/quota")));
         let after = quota.retry_after.unwrap();
         assert_eq!((millis(after), seconds(after)), (137, 1));
@@ -271,7 +281,10 @@ mod tests {
         let late = Problem::dropped(DropReason::Deadline, &record(0), GIVEN);
         assert_eq!(
             (late.retry_after, &late.text[..]),
-            (None, "dropped: deadline; 20.5 ms were given")
+            (
+                None,
+                "dropped: deadline (no GPU, or no scheduler, could serve it by its deadline any more); 20.5 ms were given"
+            )
         );
     }
 

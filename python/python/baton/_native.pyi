@@ -122,7 +122,7 @@ class Model:
     def input_of(self, tensors: dict[str, Any]) -> Input: ...
     def submit(
         self,
-        values: ArrayLike | Buffer,
+        values: ArrayLike | Buffer | dict[str, Any],
         *,
         within: float | None = None,
         cost: int | None = None,
@@ -130,20 +130,24 @@ class Model:
     ) -> Ticket: ...
     def infer(
         self,
-        values: ArrayLike | Buffer,
+        values: ArrayLike | Buffer | dict[str, Any],
         *,
         within: float | None = None,
         cost: int | None = None,
         accuracy_min: float | None = None,
     ) -> Coroutine[Any, Any, Completed | Dropped | Failed]: ...
     def _try_submit(
-        self, values: ArrayLike | Buffer, within: float | None, cost: int | None, accuracy_min: float | None
+        self,
+        values: ArrayLike | Buffer | dict[str, Any],
+        within: float | None,
+        cost: int | None,
+        accuracy_min: float | None,
     ) -> Ticket | None: ...
 
 @final
 class Input:
     def array(self) -> NDArray[Any]: ...
-    def write(self, values: ArrayLike | Buffer) -> None: ...
+    def write(self, values: ArrayLike | Buffer | dict[str, Any]) -> None: ...
     def truncate(self, bytes: int) -> None: ...
     def submit(
         self, *, within: float | None = None, cost: int | None = None, accuracy_min: float | None = None

@@ -81,6 +81,8 @@ pub struct ModelStatus {
     pub queue: u64,
     /// Requests that arrive.
     pub rate_rps: f64,
+    /// Of these, those that a quota refused.
+    pub refused_rps: f64,
     /// Of the tasks that ended, those that were dropped, failed or executed too late. `None`: none ended.
     pub bad_rate: Option<f64>,
     /// Tasks in an executed batch. `None`: none was executed.

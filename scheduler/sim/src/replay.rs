@@ -58,9 +58,19 @@ pub enum ReplayError {
         /// The last one before it.
         before_s: f64,
     },
-    /// A model that the scenario has not, or has twice.
+    /// A model that is not there.
+    #[error("{line}: there is no model named \"{name}\"; there are: {known}")]
+    Unknown {
+        /// Where.
+        line: Line,
+        /// The second field.
+        name: String,
+        /// Some of the models.
+        known: String,
+    },
+    /// A name that several models have.
     #[error("{line}: the scenario has {found} models named \"{name}\"; exactly one is needed")]
-    Model {
+    Ambiguous {
         /// Where.
         line: Line,
         /// The second field.
@@ -375,10 +385,25 @@ impl<'a> Rows<'a> {
     fn model(&self, name: &str) -> Result<u32, ReplayError> {
         match self.models.get(name) {
             Some(&(id, 1)) => Ok(id),
-            other => {
-                let found = other.map_or(0, |&(_, found)| found);
-                Err(ReplayError::Model { line: self.line(), name: name.to_owned(), found })
+            Some(&(_, found)) => {
+                Err(ReplayError::Ambiguous { line: self.line(), name: name.to_owned(), found })
             }
+            None => {
+                let (line, name) = (self.line(), name.to_owned());
+                Err(ReplayError::Unknown { line, name, known: self.known() })
+            }
+        }
+    }
+
+    /// Some names of models, and how many more there are.
+    fn known(&self) -> String {
+        const SHOWN: usize = 8;
+        let mut names: Vec<&str> = self.models.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        let (shown, others) = names.split_at(names.len().min(SHOWN));
+        match others.len() {
+            0 => shown.join(", "),
+            count => format!("{} and {count} more", shown.join(", ")),
         }
     }
 

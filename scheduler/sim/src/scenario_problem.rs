@@ -109,6 +109,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Found {
         _ if what.starts_with("missing field") => "add it".to_owned(),
         _ if of_cluster => "give a cluster file with --cluster instead of --scenario".to_owned(),
         _ if words.is_empty() => "correct it; docs/simulator.md lists the keys".to_owned(),
+        Some(word) if words.len() == 1 => format!("write {word}"),
         Some(word) => format!("write {word}, or another of: {}", words.join(", ")),
         None => format!("use one of: {}", words.join(", ")),
     };

@@ -90,6 +90,11 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
             ":1: unknown field `gpsu`; fix: write gpus, or another of: gpus, duration_s",
         ),
         (
+            "only",
+            format!("{head}arrival = {{ process = 'gamma', shap = 1 }}{MODEL}"),
+            ":3: unknown field `shap`; fix: write shape\n",
+        ),
+        (
             "cluster",
             format!("[scheduler]\n{MODEL}"),
             ":1: unknown field `scheduler`; fix: give a cluster file with --cluster",
@@ -121,7 +126,7 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
         let path =
             std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-{name}.toml"));
         std::fs::write(&path, text).unwrap();
-        let said = Scenario::load(&path).unwrap_err().to_string();
+        let said = format!("{}\n", Scenario::load(&path).unwrap_err());
         let expected = format!("bad-{name}.toml{expected}");
         assert!(said.contains(&expected), "{said}\nlacks {expected}");
     }

@@ -165,7 +165,7 @@ fn what_cannot_be_replayed_is_refused_with_file_and_line() {
         ("1\nnan\n", ":2:", "\"nan\" is no timestamp"),
         ("1\n1700000000000\n", ":2:", "give seconds"),
         ("1\n3\n2\n", ":3:", "2 s is before the line above (3 s)"),
-        ("1,bert\n# comment\n2,vgg\n", ":3:", "0 models named \"vgg\""),
+        ("1,bert\n# comment\n2,vgg\n", ":3:", "no model named \"vgg\"; there are: "),
         ("1,bert\n2\n", ":2:", "every line names a model or none does"),
         ("1,bert,0\n2,bert\n", ":1:", "slo \"0\""),
         ("1,bert,fast\n2,bert\n", ":1:", "slo \"fast\""),

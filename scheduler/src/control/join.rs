@@ -155,7 +155,10 @@ impl<T: Transport> ControlThread<T> {
             self.introduce(conn, frontend, &record);
         }
         self.forget_busy(&gpus);
-        let with = format!("with {} GPU slots from {first_gpu} on", gpus.len());
+        let with = match gpus.len() {
+            1 => format!("with GPU slot {first_gpu}"),
+            count => format!("with {count} GPU slots from {first_gpu} on"),
+        };
         self.note_event(EventKind::Joined, &format!("backend {name}"), &with);
         if self.log.of_member() {
             tracing::info!(backend = id.0, name, first_gpu, "backend joined");
@@ -195,8 +198,13 @@ impl<T: Transport> ControlThread<T> {
             let detail = format!("a backend's name has at most {NAME_MAX} bytes");
             return refuse(RefuseCode::BadRequest, detail);
         }
-        if name.is_empty() || self.roster.backends().any(|(_, b)| b.name == name) {
-            let detail = format!("a backend named '{name}' is joined already; names are unique");
+        if name.is_empty() {
+            return refuse(RefuseCode::BadRequest, "a backend needs a name");
+        }
+        if self.roster.backends().any(|(_, b)| b.name == name) {
+            let detail = format!(
+                "a backend named '{name}' is joined already; stop that one, or be another [[backend]] of the file"
+            );
             return refuse(RefuseCode::DuplicateJoin, detail);
         }
         if !(1..=GPUS_PER_BACKEND_MAX).contains(&gpus) {

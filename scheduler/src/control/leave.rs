@@ -116,13 +116,12 @@ impl<T: Transport> ControlThread<T> {
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
         let Some(member) = conversation.member else { return };
-        match conversation.left {
-            true => self.note_left(member),
-            false => {
-                let closed = || (LossReason::of_close(reason), reason.to_string());
-                let (reason, detail) = conversation.ended.unwrap_or_else(closed);
-                self.note_lost(member, conversation.peer.addr, reason, &detail);
-            }
+        if conversation.left || (self.stopping && is_farewell(reason)) {
+            self.note_left(member);
+        } else if !self.finished {
+            let closed = || (LossReason::of_close(reason), reason.to_string());
+            let (reason, detail) = conversation.ended.unwrap_or_else(closed);
+            self.note_lost(member, conversation.peer.addr, reason, &detail);
         }
         match member {
             Member::Frontend(id) => self.frontend_gone(id),
@@ -181,4 +180,9 @@ impl<T: Transport> ControlThread<T> {
         self.slabs_without(id);
         self.check_all_loaded();
     }
+}
+
+/// The peer goes in order: a ModelThread that stops has sent it away.
+fn is_farewell(reason: &CloseReason) -> bool {
+    matches!(reason, CloseReason::Refused { code: Some(RefuseCode::Shutdown), .. })
 }

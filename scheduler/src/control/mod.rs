@@ -279,7 +279,9 @@ impl<T: Transport> ControlThread<T> {
         if let Err(Refusal { code, detail }) = handled {
             self.count_refusal(code);
             if self.log.refused.allows(now) {
-                tracing::warn!(?conn, ?code, detail, "refused a member");
+                let addr =
+                    self.conversations.get(&conn).map(|c| tracing::field::display(c.peer.addr));
+                tracing::warn!(addr, ?code, detail, "refused a member");
             }
             self.end(conn, code, &detail);
         }

@@ -131,6 +131,14 @@ impl<T: Transport> ControlThread<T> {
         self.parts.rank.send(RankCommand::Follow { subcluster, rules });
         self.tell_model_threads(|| ModelCommand::Follow { subcluster, rules });
         let (name, rules) = (self.parts.catalog.subcluster_name(subcluster), rules.name());
-        tracing::info!(subcluster = name, rules, ?verdict, "models follow other rules");
+        let verdict = verdict.as_ref();
+        tracing::info!(
+            subcluster = name,
+            rules,
+            tasks = verdict.map(|verdict| verdict.tasks),
+            lost = verdict.map(|verdict| verdict.lost),
+            lost_least = verdict.map(|verdict| verdict.lost_least),
+            "models follow other rules"
+        );
     }
 }

@@ -10,6 +10,8 @@ use crate::counters::Counter;
 pub(crate) struct ModelLoad {
     /// Requests it has had.
     pub(crate) requests: u64,
+    /// Those of them that its quota refused.
+    pub(crate) refused: u64,
     /// Those of its tasks that were given up.
     pub(crate) lost: u64,
     /// Those that ended without having been in a batch, for whatever reason.
@@ -24,7 +26,7 @@ pub(crate) struct ModelLoad {
 /// The load of each model. The thread on which the model lives writes it; the migration channel by which a
 /// model moves orders the last write of its former home before the first of the new one.
 #[derive(Debug)]
-pub struct LoadBoard(Box<[[Counter; 5]]>);
+pub struct LoadBoard(Box<[[Counter; 6]]>);
 
 impl LoadBoard {
     /// For `models` models.
@@ -33,8 +35,8 @@ impl LoadBoard {
     }
 
     pub(crate) fn write(&self, model: ModelId, load: ModelLoad) {
-        let ModelLoad { requests, lost, ended, waiting, slots } = load;
-        let values = [requests, lost, ended, waiting, slots];
+        let ModelLoad { requests, refused, lost, ended, waiting, slots } = load;
+        let values = [requests, refused, lost, ended, waiting, slots];
         let entry = &self.0[model.0 as usize];
         entry.iter().zip(values).for_each(|(counter, value)| counter.set(value));
     }
@@ -42,8 +44,8 @@ impl LoadBoard {
     /// As last written.
     pub(crate) fn of(&self, model: ModelId) -> ModelLoad {
         let entry = self.0[model.0 as usize].each_ref();
-        let [requests, lost, ended, waiting, slots] = entry.map(Counter::get);
-        ModelLoad { requests, lost, ended, waiting, slots }
+        let [requests, refused, lost, ended, waiting, slots] = entry.map(Counter::get);
+        ModelLoad { requests, refused, lost, ended, waiting, slots }
     }
 
     /// Of every model.

@@ -1,6 +1,6 @@
 //! A `[[model]]` table on its own: a model that is added to a running cluster, or keys of one that change.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use baton_types::{Nanos, Profile, QuotaLimits};
 use toml::de::DeTable;
@@ -37,6 +37,20 @@ pub struct ModelChange {
 }
 
 impl ModelChange {
+    /// What changes, as an operator writes it: `slo_ms=20 max_rps=0`.
+    pub fn in_words(&self) -> String {
+        let limit = |key, limit: Option<Option<baton_types::RateLimit>>| {
+            limit.map(|limit| format!("{key}={}", limit.map_or(0.0, |limit| limit.rps())))
+        };
+        let words = [
+            self.slo.map(|slo| format!("slo_ms={}", slo.as_millis_f64())),
+            limit("max_rps", self.max_rps),
+            limit("frontend_max_rps", self.frontend_max_rps),
+            self.profile.as_ref().map(|_| "another profile".to_owned()),
+        ];
+        words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
     /// The quota that it makes of another.
     pub fn quota(&self, before: QuotaLimits) -> QuotaLimits {
         QuotaLimits {
@@ -148,10 +162,18 @@ fn read_one<T>(
     };
     let (problems, warnings) = findings.into_sorted();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let problems: Vec<Problem> = problems.into_iter().map(without_place).collect();
     match found {
         Some(found) if problems.is_empty() => Ok(found),
         _ => Err(problems),
     }
+}
+
+/// The writer of a command sees no file: the key says where.
+fn without_place(mut problem: Problem) -> Problem {
+    let key = problem.key.strip_prefix("model[0].").map(str::to_owned);
+    problem.key = key.unwrap_or(problem.key);
+    Problem { file: PathBuf::new(), line: None, ..problem }
 }
 
 #[cfg(test)]
@@ -162,6 +184,29 @@ mod tests {
     fn problems(text: &str) -> String {
         let problems = read_model(text, Path::new(""), None).unwrap_err();
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_by_its_key_alone() {
+        let text =
+            "[[model]]\nname = \"a\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 25\nbatchmax = 3\n";
+        let said = problems(text);
+        assert!(
+            said.starts_with("batchmax: is not a key of this table; fix: write batch_max"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_change_says_what_changes_and_only_what_is_wrong() {
+        let change = |keys: &str| read_change(&format!("[[model]]\nname = \"a\"\n{keys}"));
+        let words = |keys| change(keys).unwrap().in_words();
+        assert_eq!(words("slo_ms = 20\nmax_rps = 0\n"), "slo_ms=20 max_rps=0");
+        assert_eq!(words("frontend_max_rps = 2.5\n"), "frontend_max_rps=2.5");
+        assert_eq!(words("alpha_ms = 1\nbeta_ms = 2\n"), "another profile");
+        let wrong = |keys| Problem::lines(&change(keys).unwrap_err());
+        assert_eq!(wrong("slo_ms = 0\n"), "slo_ms: is 0; fix: give a number from 0.001 to 600000");
+        assert!(wrong("").starts_with("name: names a model of which nothing changes"));
     }
 
     #[test]

@@ -133,14 +133,8 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
             .flatten(),
     };
     section.refuse_unread();
-    let nothing = ModelChange {
-        slo: None,
-        max_rps: None,
-        frontend_max_rps: None,
-        profile: None,
-        ..change.clone()
-    };
-    if change == nothing {
+    let keys = ["slo_ms", "max_rps", "frontend_max_rps"];
+    if !has_profile(section) && !keys.into_iter().any(|key| section.has(key)) {
         let fix = "give slo_ms, max_rps, frontend_max_rps, or a profile; any other key exchanges the model";
         section.refuse("name", "names a model of which nothing changes", fix);
     }

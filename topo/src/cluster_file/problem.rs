@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::machine::CpuSet;
 
-/// One finding. Prints as `file:line: key: what is wrong; fix: what to do`.
+/// One finding. Prints as `file:line: key: what is wrong; fix: what to do`; where the text is of no file, from the key on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The cluster file.
@@ -28,14 +28,17 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}:", self.file.display())?;
+            if let Some(line) = self.line {
+                write!(f, "{line}:")?;
+            }
+            f.write_str(" ")?;
         }
         if !self.key.is_empty() {
-            write!(f, " {}:", self.key)?;
+            write!(f, "{}: ", self.key)?;
         }
-        write!(f, " {}; fix: {}", self.what, self.fix)
+        write!(f, "{}; fix: {}", self.what, self.fix)
     }
 }
 

@@ -314,12 +314,15 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The word that a misspelt one was meant to be; `None` if it is like none of them.
+/// The word that a misspelt one was meant to be: the one that only has a unit besides, or the most alike. `None` if there is none.
 pub fn nearest_word<'w>(misspelt: &str, words: &[&'w str]) -> Option<&'w str> {
     const LIKENESS_MIN: f64 = 0.6;
     let likeness = |word: &&str| strsim::normalized_damerau_levenshtein(misspelt, word);
+    let lacks_unit =
+        |word: &&str| word.strip_prefix(misspelt).is_some_and(|rest| rest.starts_with('_'));
     let nearest = words.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    nearest.filter(|word| likeness(word) >= LIKENESS_MIN)
+    let alike = || nearest.filter(|word| likeness(word) >= LIKENESS_MIN);
+    words.iter().copied().find(lacks_unit).or_else(alike)
 }
 
 /// Why a value was not taken.
@@ -396,4 +399,18 @@ pub(crate) fn shorten(text: &str) -> String {
     const CHARS_MAX: usize = 60;
     let shown: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(CHARS_MAX).is_some() { shown + "…" } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_was_meant_is_the_most_alike_or_has_a_unit_besides() {
+        let words = ["slo_ms", "slots", "lease_ttl_s", "name"];
+        let meant = ["slo_sm", "slo", "lease_ttl", "naem", "lease", "x"]
+            .map(|word| nearest_word(word, &words));
+        let lease = Some("lease_ttl_s");
+        assert_eq!(meant, [Some("slo_ms"), Some("slo_ms"), lease, Some("name"), lease, None]);
+    }
 }

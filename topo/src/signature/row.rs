@@ -28,8 +28,22 @@ pub enum RowError {
         /// Those given.
         got: usize,
     },
+    /// A tensor is not one of the row's.
+    #[error("there is no tensor `{name}`; the model has {known}")]
+    Unknown {
+        /// The one given.
+        name: String,
+        /// The row's.
+        known: String,
+    },
+    /// A tensor of the row is not given.
+    #[error("the tensor {tensor} is missing")]
+    Missing {
+        /// As the signature prints it.
+        tensor: String,
+    },
     /// A tensor has a shape that the model does not take.
-    #[error("tensor `{name}` has shape {got:?}; the model has {expected}")]
+    #[error("tensor `{name}` has shape {got:?}; the model has {expected}, without the batch")]
     Shape {
         /// The tensor.
         name: String,
@@ -79,6 +93,29 @@ pub(super) fn bytes_max(tensors: &[TensorSpec]) -> Option<usize> {
 }
 
 impl Row {
+    /// Tensors that are given by their names, in the order of the row.
+    ///
+    /// # Errors
+    /// They are not those of the signature, each once.
+    pub fn in_order<'a>(
+        &self,
+        named: &[(&str, TensorRef<'a>)],
+    ) -> Result<Vec<TensorRef<'a>>, RowError> {
+        let is_known = |name: &str| self.tensors.iter().any(|spec| spec.name == name);
+        if let Some((name, _)) = named.iter().find(|(name, _)| !is_known(name)) {
+            return Err(RowError::Unknown { name: (*name).to_owned(), known: self.to_string() });
+        }
+        let given = |spec: &TensorSpec| {
+            let tensor = named.iter().find(|(name, _)| *name == spec.name);
+            let missing = || RowError::Missing { tensor: spec.to_string() };
+            tensor.map(|(_, tensor)| tensor.clone()).ok_or_else(missing)
+        };
+        let in_order: Vec<TensorRef<'a>> =
+            self.tensors.iter().map(given).collect::<Result<_, _>>()?;
+        let (expected, got) = (in_order.len(), named.len());
+        (expected == got).then_some(in_order).ok_or(RowError::Tensors { expected, got })
+    }
+
     /// Writes a row to the beginning of `row`, which has room for the longest; returns its length.
     ///
     /// # Errors
@@ -271,6 +308,30 @@ mod tests {
         assert_eq!(row.places(), [8..40, 40..44, 48..52]);
         let shapes: [&[u32]; 3] = [&[4], &[4], &[2]];
         assert_eq!(row.places(), row.lay_out(&shapes, &mut [0; 52]).unwrap());
+    }
+
+    #[test]
+    fn tensors_given_by_name_come_in_the_order_of_the_row_and_each_once() {
+        let (row, given) = (tokens(), given(2));
+        let [ids, mask, pair] = &refs(&given)[..] else { panic!("three tensors") };
+        let named = |names: &[&'static str]| {
+            let of = |name| match name {
+                "ids" => ids.clone(),
+                "mask" => mask.clone(),
+                _ => pair.clone(),
+            };
+            let named: Vec<_> = names.iter().map(|&name| (name, of(name))).collect();
+            row.in_order(&named).map_err(|error| error.to_string())
+        };
+        assert_eq!(named(&["pair", "mask", "ids"]), Ok(refs(&given)));
+        assert_eq!(
+            named(&["ids", "musk", "pair"]),
+            Err("there is no tensor `musk`; the model has ids i64[≤4], mask bool[≤4], pair i16[2]"
+                .into())
+        );
+        assert_eq!(named(&["ids", "mask"]), Err("the tensor pair i16[2] is missing".into()));
+        let twice = named(&["ids", "mask", "pair", "ids"]);
+        assert_eq!(twice, Err("4 tensors are given; the model has 3".into()));
     }
 
     #[test]

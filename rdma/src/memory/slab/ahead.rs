@@ -185,6 +185,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_input_that_was_truncated_may_be_written_anew_and_longer() {
+        let set = set();
+        let mut input = set.acquire(MODEL).unwrap();
+        let whole = input.len();
+        input.truncate(3);
+        assert_eq!(input.len(), 3);
+        input.restore();
+        assert_eq!(input.len(), whole);
+    }
+
     /// Backends that were asked to read a task under its former number may do so still, though it is answered under the next.
     #[test]
     fn of_the_slots_of_answered_tasks_only_those_of_renewed_ones_rest() {

@@ -80,6 +80,11 @@ impl InputMut {
         self.len = self.len.min(len);
     }
 
+    /// The input is the whole slot again, whatever it was truncated to.
+    pub fn restore(&mut self) {
+        self.len = self.place.slab().spec.input_bytes;
+    }
+
     /// Closes the input: from now on backends may read it. Returns the id to submit.
     pub fn submit(mut self) -> TaskId {
         self.submitted = true;

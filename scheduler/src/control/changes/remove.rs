@@ -12,14 +12,20 @@ use crate::control::status::EventKind;
 use crate::migration::load_board::ModelLoad;
 
 impl<T: Transport> ControlThread<T> {
+    /// The model of this name, or what there is instead.
+    pub(super) fn named(&self, name: &str) -> Result<ModelId, String> {
+        let names = || self.parts.catalog.entries().map(|(_, entry)| entry.spec.name.as_str());
+        let unknown = || {
+            let known = names().collect::<Vec<_>>().join(", ");
+            format!("there is no model named `{name}`; there are: {known}")
+        };
+        self.parts.catalog.named(name).ok_or_else(unknown)
+    }
+
     /// The first step: clients learn of it, and the ModelThread accepts no more tasks. A model that
     /// is still being loaded is gone at once.
     pub(super) fn begin_removal(&mut self, operator: ConnId, name: &str) -> Result<(), String> {
-        let Some(model) = self.parts.catalog.named(name) else {
-            let names = self.parts.catalog.entries().map(|(_, entry)| entry.spec.name.as_str());
-            let known = names.collect::<Vec<_>>().join(", ");
-            return Err(format!("there is no model named `{name}`; there are: {known}"));
-        };
+        let model = self.named(name)?;
         if let Some(new) = self.parts.catalog.replacement_of(model) {
             let cancelled = self.cancel_replacement(name, new)?;
             self.answer_operator(operator, Ok(cancelled));

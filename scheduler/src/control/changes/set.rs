@@ -15,7 +15,7 @@ impl<T: Transport> ControlThread<T> {
         let change = read_change(text).map_err(|problems| Problem::lines(&problems))?;
         let name = change.name.clone();
         let unknown = || format!("there is no model named `{name}`");
-        let model = self.parts.catalog.named(&name).ok_or_else(unknown)?;
+        let model = self.named(&name)?;
         self.replaceable(model)?;
         let profile = change.profile.as_ref().map(|new| self.fitting(model, new)).transpose()?;
         let entry = self.parts.catalog.entry_mut(model).ok_or_else(unknown)?;
@@ -30,7 +30,9 @@ impl<T: Transport> ControlThread<T> {
         }
         self.spread(model, &change, is_other_quota);
         self.write_down(JournalKind::Set, &name, text);
-        self.note_event(EventKind::ModelChanged, &format!("model {name}"), "");
+        let changed = change.in_words();
+        tracing::info!(name, changed, "a model is changed");
+        self.note_event(EventKind::ModelChanged, &format!("model {name}"), &changed);
         Ok(format!("model `{name}` is changed"))
     }
 

@@ -147,6 +147,7 @@ impl<T: Transport> ControlThread<T> {
             slo_ms: entry.spec.slo.as_millis_f64(),
             queue: self.parts.load.of(model).waiting,
             rate_rps: rounded(figures.rate_rps),
+            refused_rps: rounded(figures.refused_rps),
             bad_rate: figures.bad_rate.map(|rate| (rate * 1e6).round() / 1e6),
             mean_batch: figures.mean_batch.map(rounded),
             p50_ms: figures.p50_ms.map(rounded),

@@ -27,6 +27,7 @@ struct Moment {
 #[derive(Clone, Default, Debug)]
 pub(super) struct ModelMoment {
     requests: u64,
+    refused: u64,
     /// Tasks that ended while they waited.
     ended: u64,
     totals: ModelTotals,
@@ -36,6 +37,7 @@ pub(super) struct ModelMoment {
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(super) struct Figures {
     pub(super) rate_rps: f64,
+    pub(super) refused_rps: f64,
     pub(super) bad_rate: Option<f64>,
     pub(super) mean_batch: Option<f64>,
     pub(super) p50_ms: Option<f64>,
@@ -152,6 +154,7 @@ impl ModelMoment {
     pub(super) fn since(self, before: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),
+            refused: self.refused.saturating_sub(before.refused),
             ended: self.ended.saturating_sub(before.ended),
             totals: self.totals.since(&before.totals),
         }
@@ -173,17 +176,21 @@ impl ModelMoment {
 
     pub(super) fn read(model: ModelId, (load, tasks): (&LoadBoard, &TaskBoards)) -> Self {
         let load = load.of(model);
-        Self { requests: load.requests, ended: load.ended, totals: tasks.model(model) }
+        let (requests, refused, ended) = (load.requests, load.refused, load.ended);
+        Self { requests, refused, ended, totals: tasks.model(model) }
     }
 }
 
 fn figures(before: &ModelMoment, now: ModelMoment, span: Nanos) -> Figures {
     let grown = now.since(before);
+    let per_second = |count: f64| if span == Nanos::ZERO { 0.0 } else { count / seconds(span) };
+    let refused_rps = per_second(grown.refused as f64);
     let (requests, dropped) = (grown.requests() as f64, grown.dropped() as f64);
     let ModelTotals { batches, tasks, late, failed, latencies, variants, .. } = grown.totals;
     let quantile_ms = |q| quantile(&latencies, q).map(|ns| ns / 1e6);
     Figures {
-        rate_rps: if span == Nanos::ZERO { 0.0 } else { requests / seconds(span) },
+        rate_rps: per_second(requests),
+        refused_rps,
         bad_rate: of(dropped + (late + failed) as f64, dropped + tasks as f64),
         mean_batch: of(tasks as f64, batches as f64),
         p50_ms: quantile_ms(0.5),
@@ -217,7 +224,7 @@ mod tests {
     fn moment(requests: u64, ended: u64, change: impl FnOnce(&mut ModelTotals)) -> ModelMoment {
         let mut totals = ModelTotals::default();
         change(&mut totals);
-        ModelMoment { requests, ended, totals }
+        ModelMoment { requests, refused: requests / 4, ended, totals }
     }
 
     #[test]
@@ -232,6 +239,7 @@ mod tests {
         });
         let figures = figures(&before, now, SPAN);
         assert_eq!(figures.rate_rps, 11.0, "those that nothing served came too");
+        assert_eq!(figures.refused_rps, 2.5);
         // 10 ended of which 4 were excused, 8 unserved, 4 late, 1 failed; of 14 and 60 executed.
         assert_eq!(figures.bad_rate, Some(19.0 / 74.0));
         assert_eq!(figures.mean_batch, Some(4.0));

@@ -10,7 +10,7 @@ pub use file::is_whole_model;
 pub(super) use remote::located;
 pub use remote::{describe_pulled, is_url};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::file::{Dim, OnnxFile, Tensor};
@@ -70,7 +70,10 @@ pub(super) fn model(
         (read, bytes)
     };
     let read = read.and_then(|read| without_control(read, is_controlled));
-    let understood = read.and_then(|read| keys.signature(&read));
+    let understood = read.and_then(|read| {
+        keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
+        keys.signature(&read)
+    });
     let refuse = |(key, what, fix): Refusal| match key {
         "file" | "sha256" => of_file.refuse(key, what, fix),
         _ => section.refuse(key, what, fix),
@@ -82,7 +85,10 @@ pub(super) fn model(
 /// Reads the file, if it is the one that `sha256` says.
 fn read_checked(file: &Path, sha256: Option<Sha256>) -> Result<OnnxFile, Refusal> {
     if !file.is_file() {
-        let fix = "give a path relative to this cluster file, or an absolute one";
+        let fix = match file.is_absolute() {
+            true => "put it there, or correct the path",
+            false => "give a path relative to this cluster file, or an absolute one",
+        };
         return Err(("file", format!("there is no file {}", file.display()), fix.to_owned()));
     }
     let unreadable = |what: String| {
@@ -177,6 +183,23 @@ impl Keys {
             }
         }
         Ok((Signature { input, output }, fixed_batch))
+    }
+
+    /// What is wrong with names of dimensions that the file does not have, though the model can be served without them; the fix.
+    fn unknown(&self, file: &OnnxFile) -> Vec<(String, String)> {
+        let tensors = file.inputs.iter().chain(&file.outputs);
+        let symbol = |dim: &Dim| match dim {
+            Dim::Symbol(name) => Some(name.clone()),
+            Dim::Fixed(_) => None,
+        };
+        let rows = tensors.flat_map(|tensor| tensor.dims.iter().skip(1));
+        let open: BTreeSet<String> = rows.filter_map(symbol).collect();
+        let known = open.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let problem = |name: &String| {
+            let what = format!("no tensor of the file has a dimension `{name}`");
+            (what, format!("remove it; the file leaves open: {known}"))
+        };
+        self.dims.keys().filter(|name| !open.contains(*name)).map(problem).collect()
     }
 
     fn input(&self, inputs: &[Tensor], extents: &mut Extents<'_>) -> Result<Row, Refusal> {

@@ -70,6 +70,16 @@ fn a_fixed_batch_dimension_is_found_and_a_mixture_refused() {
 }
 
 #[test]
+fn names_that_the_file_does_not_have_are_told() {
+    let told = keys(&[("seq", 4), ("sequense", 4), ("batch", 2)]).unknown(&encoder());
+    let what = |name| format!("no tensor of the file has a dimension `{name}`");
+    let fix = "remove it; the file leaves open: seq".to_owned();
+    assert_eq!(told, [(what("batch"), fix.clone()), (what("sequense"), fix)]);
+    let image = image(symbol("n"));
+    assert_eq!(keys(&[("w", 2), ("y.1", 3)]).unknown(&image), []);
+}
+
+#[test]
 fn input_shape_and_output_bytes_still_describe_a_model() {
     let old = |shape: &[u32], bytes| {
         let keys =
