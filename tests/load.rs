@@ -82,7 +82,11 @@ fn what_a_gateway_sheds_is_a_result_with_its_reason() {
     let args = ["--url", "http://127.0.0.1:1", "--rate", "m=1", "--deadline-ms", "9"];
     let gone = run(&[&["load"], &args[..]].concat());
     let words = String::from_utf8_lossy(&gone.stderr);
-    assert!(!gone.status.success() && words.contains("no metadata of model m"), "{words}");
+    assert!(
+        !gone.status.success()
+            && words.contains("no metadata of model m (connect_failed); nothing answers there"),
+        "{words}"
+    );
 }
 
 /// A server by hand: `m` takes two numbers. What a request gets depends on how many have come.

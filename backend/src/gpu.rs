@@ -173,17 +173,17 @@ impl<E: Executor> Gpu<E> {
         match back.end {
             // A device may have begun it all the same; no answer of it counts any more.
             BatchEnd::Executed { .. } | BatchEnd::Expired if slot.is_given_up() => {
-                self.submitted.pop(now);
+                self.submitted.pop(back.slot, now);
                 slot.release();
                 Collected::Unexecuted
             }
             BatchEnd::Executed { variant, started, finished, result } => {
-                self.submitted.pop(finished);
+                self.submitted.pop(back.slot, finished);
                 slot.finish(Execution { variant, started, finished, succeeded: result.is_ok() });
                 Collected::Executed(result)
             }
             BatchEnd::Expired => {
-                self.submitted.pop(now);
+                self.submitted.pop(back.slot, now);
                 slot.come_back();
                 Collected::Expired(slot.give_back())
             }

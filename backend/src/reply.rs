@@ -55,7 +55,7 @@ pub(crate) fn answer_all<T: Transport>(
 ) -> bool {
     let since = slot.replies_since();
     let mut without_room: Option<FrontendId> = None;
-    slot.answer(|answer| {
+    let is_answered = slot.answer(|answer| {
         let frontend = task_of(answer).frontend();
         if without_room == Some(frontend) {
             return false;
@@ -79,7 +79,9 @@ pub(crate) fn answer_all<T: Transport>(
             }
         }
         true
-    })
+    });
+    debug_assert!(is_answered || now <= since + BATCH_BOUND, "no batch waits for longer");
+    is_answered
 }
 
 /// Until when a frontend without room is waited for, by a batch whose answers leave from `since` on. It took its last answer

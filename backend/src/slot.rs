@@ -192,6 +192,7 @@ impl BatchSlot {
     pub(crate) fn settle(&mut self, row: u32, failure: Option<FailReason>) -> Option<FailReason> {
         self.expect(Phase::Fetching);
         let row = &mut self.rows[row as usize];
+        debug_assert!(matches!(row, Row::Reading | Row::Aborting(_)), "each READ ends once");
         let lost = match (*row, failure) {
             (Row::Aborting(FailReason::FetchFailed), _) => Some(FailReason::FetchFailed),
             (_, None) => None,

@@ -42,9 +42,10 @@ impl Submitted {
         self.batches.iter().skip(1).map(|&(slot, _)| slot)
     }
 
-    /// The first one has come back. The next one began then.
-    pub(crate) fn pop(&mut self, then: Nanos) {
-        self.batches.pop_front();
+    /// The first one, in this batch slot, has come back. The next one began then.
+    pub(crate) fn pop(&mut self, slot: usize, then: Nanos) {
+        let first = self.batches.pop_front();
+        debug_assert_eq!(first.map(|(first, _)| first), Some(slot), "they execute in their order");
         self.since = then;
     }
 
@@ -98,10 +99,10 @@ mod tests {
         submitted.push(0, Nanos(50), Nanos(100));
         submitted.push(0, Nanos(30), Nanos(110));
         assert!(!submitted.may_follow(&window(0, 1_000), Nanos(120)), "there are two");
-        submitted.pop(Nanos(170));
+        submitted.pop(0, Nanos(170));
         assert!(submitted.may_follow(&window(200, 200), Nanos(180)));
         assert!(!submitted.may_follow(&window(0, 199), Nanos(180)));
-        submitted.pop(Nanos(200));
+        submitted.pop(0, Nanos(200));
         assert!(submitted.is_empty());
     }
 

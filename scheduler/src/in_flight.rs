@@ -89,6 +89,7 @@ impl InFlight {
     ) -> Option<u64> {
         let at = self.free.pop().or_else(|| self.grow())?;
         let entry = &mut self.entries[at as usize];
+        debug_assert!(!entry.live, "a free entry has no batch");
         entry.live = true;
         entry.batch.planned = planned;
         entry.batch.backend = backend;

@@ -193,6 +193,15 @@ fn a_model_under_way_is_waited_for_and_its_tasks_are_given_back() {
     assert_eq!(ended, [&given_back(tasks[0]), &given_back(tasks[1])], "{told:?}");
 }
 
+/// A thread that has said its last word takes in no model: its members are gone.
+#[test]
+fn a_scheduler_that_stops_moves_no_model() {
+    let (mut stage, ..) = stage(Policy::Symphony, 2, 1);
+    stage.scheduler.stop_serving();
+    stage.settle();
+    assert!(!stage.scheduler.control.move_model(ModelId(0), 1));
+}
+
 /// Members connected to a scheduler with threads and sockets.
 struct Live {
     scheduler: baton_scheduler::SchedulerHandle,

@@ -70,7 +70,10 @@ fn spec(
             .map(|&extent| u32::try_from(extent).or(if must_be_known { Err(()) } else { Ok(1) }))
             .collect::<Result<_, _>>()
             .map_err(|()| {
-                format!("{name} has open extents {own:?}; choose some: --shape {name}:8,8")
+                let chosen =
+                    own.iter().map(|&extent| if extent < 0 { 8 } else { extent }.to_string());
+                let chosen = chosen.collect::<Vec<_>>().join(",");
+                format!("{name} has open extents {own:?}; choose some: --shape {name}:{chosen}")
             })?,
     };
     let shape = extents.into_iter().map(Extent::Fixed).collect();
@@ -98,7 +101,9 @@ mod tests {
         assert_eq!(model.batched, [true, false]);
         assert_eq!(model.outputs[0].to_string(), "y f32[1, 10]");
         let open = [tensor("ids", "INT32", &[-1, -1])];
-        assert!(described(&open, &[]).unwrap_err().contains("--shape ids:"));
+        assert!(described(&open, &[]).unwrap_err().ends_with("--shape ids:8"));
+        let image = [tensor("x", "FP32", &[-1, 3, -1, -1])];
+        assert!(described(&image, &[]).unwrap_err().ends_with("--shape x:3,8,8"));
         let given = described(&open, &[("ids".into(), vec![16])]).unwrap();
         assert_eq!(given.input.to_string(), "ids i32[16]");
         assert!(described(&open, &[("ids".into(), vec![16, 2])]).is_err());

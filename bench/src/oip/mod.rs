@@ -190,6 +190,12 @@ fn fix(why: &str) -> &'static str {
     if is_any(&["connection_lost"]) {
         return "if the server speaks TLS, write https:// or grpcs:// and give --ca FILE";
     }
+    if is_any(&["connect_failed"]) {
+        return "nothing answers there: start the server, or correct the address";
+    }
+    if is_any(&["http_404", "not_found"]) {
+        return "it has no such model";
+    }
     "is the server there, and does it have the model?"
 }
 
@@ -326,7 +332,9 @@ async fn ask(
             Call { path, is_get: true, headers, body: Bytes::new() }
         }
     };
-    let answer = link.call(call).await.map_err(|refused| format!("{refused:?}"))?;
+    let answer = link.call(call).await.map_err(|refused| match refused {
+        outcome::Refused::Shed(reason) | outcome::Refused::Failed(reason) => reason,
+    })?;
     match config.url.protocol {
         Protocol::Http => Ok(answer.body),
         Protocol::Grpc if answer.body.len() < 5 => Err("an answer without a message".to_owned()),

@@ -70,6 +70,7 @@ impl OutcomeCell {
 
     /// A task begins.
     pub(crate) fn arm(&self) {
+        debug_assert_eq!(self.state.load(Ordering::Relaxed) & PHASE, IDLE, "one task at a time");
         self.state.store(WAITING, Ordering::Release);
     }
 

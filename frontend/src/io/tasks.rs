@@ -29,6 +29,7 @@ impl Tasks {
     /// Takes a task over until `expires`.
     pub(super) fn insert(&mut self, task: Task, expires: Nanos) {
         let slot = task.id.slot();
+        debug_assert!(self.by_slot[slot as usize].is_none(), "a slot has one task");
         self.leases.insert(slot, expires);
         self.by_slot[slot as usize] = Some(task);
     }

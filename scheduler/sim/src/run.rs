@@ -136,7 +136,7 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
     let is_divided = scenario.subclusters.count() > 1;
     let has_memory = scenario.memory.is_some();
     match policy {
-        PolicyName::Naive if !holds_batches(scenario) => {
+        PolicyName::Naive if has_memory && !holds_batches(scenario) => {
             Some(("pages", "a slot needs pages for all its batches, and one more; give more"))
         }
         PolicyName::Production(_) | PolicyName::Naive | PolicyName::Pinned => None,

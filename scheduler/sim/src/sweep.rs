@@ -14,6 +14,7 @@ use crate::report::Report;
 use crate::run::{Run, run};
 use crate::scenario::Scenario;
 use crate::scenario_file::{self, ScenarioError};
+use crate::scenario_problem::located;
 use crate::tally::SimError;
 use crate::vary::{Vary, VaryError};
 
@@ -142,10 +143,13 @@ impl Sweep {
             .map_err(|error| ScenarioError::Unreadable { path: path.clone(), error })?;
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let scenario = |value: &String| {
-            let scenario = scenario_file::parse(&vary.set(&text, value)?, folder);
+            let varied = vary.set(&text, value)?;
+            let scenario = scenario_file::parse(&varied, folder);
             let wrong = |error| {
                 let (key, value) = (vary.key().to_owned(), value.clone());
-                SweepError::Value { key, value, error: Box::new(error) }
+                // No file has this text, so no line is named.
+                let error = Box::new(located(Path::new(""), &varied, error));
+                SweepError::Value { key, value, error }
             };
             Ok((Some(value.clone()), scenario.map_err(wrong)?))
         };

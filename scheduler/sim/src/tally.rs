@@ -32,7 +32,7 @@ pub enum SimError {
         policy: String,
     },
     /// The policy has no rule for something in the scenario.
-    #[error("policy {policy} is simulated without {key} only: {why}")]
+    #[error("policy {policy} has no rule for {key}: {why}")]
     Unsupported {
         /// The policy.
         policy: String,

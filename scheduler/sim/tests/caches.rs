@@ -164,6 +164,11 @@ fn what_cannot_be_simulated_with_memory_is_refused() {
     let policy = "pinned".parse().unwrap();
     let error = run(&plain, Run { policy, rate_rps: 10.0, seed: 1 }).unwrap_err().to_string();
     assert!(error.contains("weights_mb"), "{error}");
+    let naive = run(&plain, Run { policy: "naive".parse().unwrap(), rate_rps: 10.0, seed: 1 });
+    assert!(
+        naive.unwrap_err().to_string().contains("weights_mb"),
+        "it has no pages to be short of"
+    );
 }
 
 #[test]

@@ -346,9 +346,9 @@ fn what_a_policy_has_no_rule_for_is_refused() {
         baton_sim::run(&scenario(head), run).unwrap_err().to_string()
     };
     let network = "network = { ctrl_us = 100 }\n";
-    assert!(error(network, "nexus").contains("without network"), "{}", error(network, "nexus"));
-    assert!(error(network, "shepherd").contains("without network"));
-    assert!(error(LOSS, "nexus").contains("without gpu_event"), "{}", error(LOSS, "nexus"));
+    assert!(error(network, "nexus").contains("no rule for network"), "{}", error(network, "nexus"));
+    assert!(error(network, "shepherd").contains("no rule for network"));
+    assert!(error(LOSS, "nexus").contains("no rule for gpu_event"), "{}", error(LOSS, "nexus"));
 }
 
 #[test]

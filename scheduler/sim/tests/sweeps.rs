@@ -97,6 +97,7 @@ fn a_value_that_makes_no_scenario_is_named() {
     let error =
         |name, vary| sweep(name, &["eager"], None, Some(vary)).jobs().unwrap_err().to_string();
     assert!(error("slo", "slo_ms=20,0").starts_with("model.slo_ms = 0: resnet50.slo_ms"));
-    assert!(error("unknown", "speed=2").starts_with("speed = 2: "));
+    let unknown = error("unknown", "gpu=2");
+    assert!(unknown.starts_with("gpu = 2: unknown field `gpu`; fix: write gpus, or"), "{unknown}");
     assert!(error("filter", "zoo_filter=gt2").contains("zoo_filter"));
 }

@@ -100,8 +100,10 @@ impl<T: Transport> ControlThread<T> {
     }
 
     /// Moves a model to ModelThread `to`; its tasks go with it. False if it is there already, or
-    /// there is no such model or thread, or another model is on its way.
+    /// there is no such model or thread, or another model is on its way, or the scheduler stops.
     pub fn move_model(&mut self, model: ModelId, to: usize) -> bool {
+        // A ModelThread that has ended takes in no model.
+        self.check_shutdown();
         let balance = &mut self.balance;
         let (Some(home), Some(thread)) =
             (balance.homes.get_mut(model.0 as usize), self.parts.model_threads.get(to))
@@ -109,7 +111,7 @@ impl<T: Transport> ControlThread<T> {
             return false;
         };
         let is_served = self.parts.catalog.entry(model).is_some_and(|entry| entry.is_served());
-        if *home == to || balance.moving.is_some() || !is_served {
+        if *home == to || balance.moving.is_some() || !is_served || self.stopping {
             return false;
         }
         let (out, end) = channel(thread.waker());

@@ -123,6 +123,7 @@ impl<T: Transport> ModelThread<T> {
             }
             MigrationMessage::Measured(shape, took) => {
                 let _ = self.models[at].state.on_measured(shape, took, Slowdown::NONE);
+                self.retime(at);
             }
             MigrationMessage::Model(_) => unreachable!("on_handover has settled it"),
         }
@@ -130,6 +131,7 @@ impl<T: Transport> ModelThread<T> {
 
     /// The model lives here now.
     fn settle(&mut self, now: Nanos, number: usize, moving: ModelInTransit) {
+        debug_assert!(!self.farewell, "every model has come before the last word");
         let Arrival { model, lost, profiles, come, .. } = &mut self.arrivals[number];
         let (model, lost, profiles) = (*model, mem::take(lost), profiles.take());
         *come = true;
@@ -215,6 +217,7 @@ impl<T: Transport> ModelThread<T> {
     pub(super) fn on_profiles(&mut self, model: ModelId, profiles: Profiles, patience: Patience) {
         if let Some(at) = self.resident(model.0) {
             self.models[at].state.set_profiles(&profiles, patience);
+            self.retime(at);
         } else if let Some(arrival) = self.arrivals.iter_mut().find(|a| a.model == model && !a.come)
         {
             arrival.profiles = Some((profiles, patience));

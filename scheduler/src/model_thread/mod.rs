@@ -1,6 +1,7 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
 mod catalogue;
+mod checks;
 mod loads;
 mod migration;
 mod recording;
@@ -421,6 +422,7 @@ impl<T: Transport> Agent for ModelThread<T> {
         if work > 0 {
             self.out.counters.publish(&self.out.transport.counters());
         }
+        debug_assert!(self.is_timed(), "who waits is looked at in time");
         work + usize::from(!announced)
     }
 

@@ -45,6 +45,8 @@ impl<T: Transport> ModelThread<T> {
     }
 
     pub(super) fn enqueue(&mut self, now: Nanos, at: usize, request: Request) {
+        let frontend = request.task.frontend();
+        debug_assert!(self.out.peers.frontend(frontend).is_some(), "its frontend is here");
         if let Some(why) = self.unservable(at) {
             self.out.board.unserved(self.models[at].state.id());
             return self.out.tell(request.task, Unserved::Dropped(why));

@@ -27,6 +27,25 @@ pub(super) enum Word {
     Tidings(Tidings),
 }
 
+/// What a client wants of a scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wish {
+    /// The task is to be served.
+    Submit(TaskId),
+    /// It is to be served no more.
+    Cancel(TaskId),
+}
+
+impl Wish {
+    fn of(message: &Message<'_>) -> Option<Self> {
+        match message {
+            Message::Submit(submit) => Some(Self::Submit(TaskId(submit.task.get()))),
+            Message::Cancel(cancel) => Some(Self::Cancel(TaskId(cancel.task.get()))),
+            _ => None,
+        }
+    }
+}
+
 /// A frame that has passed.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -40,6 +59,8 @@ pub(super) struct Passed {
     pub(super) given_up: Option<TaskId>,
     /// What it says of who is there and who has what.
     pub(super) tidings: Option<Tidings>,
+    /// What a client asks for.
+    pub(super) wish: Option<Wish>,
     /// What it says about a batch.
     pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
@@ -136,6 +157,7 @@ impl FrameTracker {
         };
         let batch = message.as_ref().and_then(BatchWord::of);
         let tidings = message.as_ref().and_then(Tidings::of);
+        let wish = message.as_ref().and_then(Wish::of);
         let asked = message.as_ref().and_then(Asked::of).map(Word::Asked);
         let said = word.map(Word::End).or(asked);
         self.words.extend(tidings.map(|tidings| (self.written, Word::Tidings(tidings))));
@@ -149,6 +171,7 @@ impl FrameTracker {
             given_back,
             given_up,
             tidings,
+            wish,
             batch,
             bytes: whole.then_some(head),
         }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use baton_core::Nanos;
-use baton_rdma::wire::Kind;
 use baton_rdma::{Edge, Net, NetStream};
 use baton_topo::Waker;
 use rand::RngExt;
@@ -262,7 +261,7 @@ impl State {
         watch.bytes += bytes.len() as u64;
         line.frames.write(bytes, |passed| {
             watch.frames += 1;
-            watch.cancels += u64::from(passed.kind == Kind::Cancel);
+            passed.wish.into_iter().for_each(|wish| watch.asked_of(to, wish));
             if let Some(task) = passed.word {
                 watch.said(task);
             }

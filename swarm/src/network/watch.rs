@@ -8,7 +8,7 @@ use super::HostId;
 use super::batches::{BatchWord, Batches};
 use super::conn::Conn;
 use super::ears::{Ears, Tidings};
-use super::frames::Word;
+use super::frames::{Wish, Word};
 use super::order::Order;
 
 /// Outcomes under way or lost, and conversations that broke.
@@ -34,6 +34,8 @@ pub struct Watch {
     pub(super) batches: Batches,
     /// Tasks between request and plan.
     order: Order,
+    /// Of which scheduler clients have asked that it serves each task.
+    asked: BTreeMap<u64, HostId>,
     /// Who has gone, and what was given back.
     pub(super) ears: Ears,
     /// No thread of a scheduler has stood still since then.
@@ -112,6 +114,20 @@ impl Watch {
     ) {
         let wrong = self.order.given_up(thread, task.0, now);
         self.note_disorder(scheduler, wrong);
+    }
+
+    /// A client asks a scheduler for that. What it cancels it has asked the same scheduler for.
+    pub(super) fn asked_of(&mut self, scheduler: HostId, wish: Wish) {
+        match wish {
+            Wish::Submit(task) => drop(self.asked.insert(task.0, scheduler)),
+            Wish::Cancel(task) => {
+                self.cancels += 1;
+                if self.asked.get(&task.0) != Some(&scheduler) {
+                    let said = || format!("{scheduler:?} never had {task:?}, and is to cancel it");
+                    self.batches.wrong.get_or_insert_with(said);
+                }
+            }
+        }
     }
 
     /// `from` writes that.

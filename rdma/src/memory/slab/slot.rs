@@ -118,21 +118,25 @@ impl SlotState {
 
     /// The slot came off the free list.
     pub(crate) fn fill(&self) {
+        debug_assert_eq!(self.load().phase(), Phase::Free, "one owner at a time");
         self.set(Phase::Filling, self.generation());
     }
 
     /// The input was given up; the generation was never told to anybody and stays.
     pub(crate) fn unfill(&self) {
+        debug_assert_eq!(self.load().phase(), Phase::Filling, "only its owner gives it up");
         self.set(Phase::Free, self.generation());
     }
 
     /// The input is complete; from now on it may be leased.
     pub(crate) fn launch(&self) {
+        debug_assert_eq!(self.load().phase(), Phase::Filling, "only its owner launches it");
         self.set(Phase::InFlight, self.generation());
     }
 
     /// The task is submitted, and its input is still to be written: it may not be leased yet.
     pub(crate) fn launch_ahead(&self) {
+        debug_assert_eq!(self.load().phase(), Phase::Filling, "only its owner launches it");
         let word = Word::new(Phase::InFlight, self.generation());
         self.0.store(word.0 | WRITING, Ordering::Release);
     }
@@ -192,6 +196,7 @@ impl SlotState {
     }
 
     pub(crate) fn end_lease(&self) -> Reclaim {
+        debug_assert!(self.load().leases() > 0, "a lease ends once");
         self.leave(|word| Word(word.0 - LEASE))
     }
 
@@ -208,6 +213,8 @@ impl SlotState {
     /// The writer of the answer is through; with `landed` false the bytes count for nothing. An
     /// answer whose outcome was decided in the meantime came too late and does not count either.
     pub(crate) fn end_landing(&self, landed: bool) -> Reclaim {
+        let word = self.load();
+        debug_assert!(word.has(LANDING) && !word.has(LANDED), "one answer lands, once");
         self.leave(|word| {
             let counts = landed && word.phase() == Phase::InFlight;
             Word((word.0 & !LANDING) | if counts { LANDED } else { 0 })
@@ -235,6 +242,7 @@ impl SlotState {
 
     /// The application is through with the answer, and with the slot.
     pub(crate) fn end_take(&self) -> Reclaim {
+        debug_assert!(self.load().has(TAKEN), "what was taken is given back");
         self.leave(|word| Word((word.0 & !TAKEN) | RELEASED))
     }
 
@@ -254,6 +262,7 @@ impl SlotState {
 
     /// Only after [`Reclaim::Yes`]: the slot is free for its next generation.
     pub(crate) fn recycle(&self) {
+        debug_assert!(self.load().reclaimable(), "no other thread can reach it");
         self.set(Phase::Free, self.generation().wrapping_add(1));
     }
 

@@ -88,7 +88,8 @@ impl Quota {
         if wait > Nanos::ZERO {
             return Err(wait);
         }
-        for (_, bucket) in buckets.iter_mut().flatten() {
+        for (limit, bucket) in buckets.iter_mut().flatten() {
+            debug_assert!((TOKEN..=full(*limit)).contains(&bucket.level), "a token, and no hoard");
             bucket.level -= TOKEN;
         }
         Ok(())

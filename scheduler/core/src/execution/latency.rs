@@ -96,6 +96,7 @@ impl Latency {
         self.follow_overrun(measured - predicted);
         self.follow_ratio(measured, profiled);
         self.alone = self.of(1);
+        debug_assert!(self.margin <= self.margin_max, "no more is allowed for jitter");
         predicted
     }
 

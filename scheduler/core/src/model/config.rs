@@ -44,3 +44,10 @@ pub struct ModelCounters {
     /// Grants given back.
     pub returned: u64,
 }
+
+impl ModelCounters {
+    /// Whether each task that came waits, of which there are `waiting`, or has gone one way.
+    pub(crate) fn agree(&self, waiting: usize) -> bool {
+        self.received + self.requeued == self.dispatched + self.ended + waiting as u64
+    }
+}

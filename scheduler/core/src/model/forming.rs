@@ -31,6 +31,8 @@ impl ModelState {
         self.quiet_period =
             if now < due { self.quiet_period_of(window, now) } else { QuietPeriod::OVER };
         self.is_stale = false;
+        debug_assert_eq!(self.timer == Nanos::MAX, self.queue.is_empty(), "who waits has a timer");
+        debug_assert!(self.counters.agree(self.queue.len()), "each task waits or has gone one way");
     }
 
     /// The next tasks make the batch larger, or give up its head for a later one. Neither makes it

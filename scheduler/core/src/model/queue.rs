@@ -103,6 +103,7 @@ impl DeadlineQueue {
             rank -= 1;
         }
         self.set(rank, request, floor);
+        debug_assert!(self.is_in_order_at(rank), "the earliest deadline is first");
         Ok(())
     }
 
@@ -116,10 +117,13 @@ impl DeadlineQueue {
     /// Takes out the ranks `from .. from + count`; the `from` tasks before them stay. Costs O(from).
     pub(crate) fn remove_range(&mut self, from: usize, count: usize) {
         debug_assert!(from + count <= self.len);
+        let head = self.ring[self.at(0)];
         for rank in (0..from).rev() {
             self.copy(rank, rank + count);
         }
         self.advance(count);
+        debug_assert!(from == 0 || self.get(0) == head, "what was before the range stays");
+        debug_assert!(self.is_in_order_at(from), "no other is left out");
     }
 
     /// Takes out one task. Costs O(rank) or O(len - rank), whichever is less.
@@ -131,6 +135,7 @@ impl DeadlineQueue {
         for rank in rank..self.len {
             self.copy(rank + 1, rank);
         }
+        debug_assert!(self.is_in_order_at(rank), "no other is left out");
     }
 
     /// Takes out one task wherever it is. Costs O(len): cancelling is rare.
@@ -154,6 +159,12 @@ impl DeadlineQueue {
             }
         }
         self.len = kept;
+    }
+
+    /// Whether the task of this rank, if there is one, is between its neighbours.
+    fn is_in_order_at(&self, rank: usize) -> bool {
+        let around = rank.saturating_sub(1)..self.len.min(rank + 2);
+        around.map(|rank| self.deadline(rank)).is_sorted()
     }
 
     /// Leaves the first `count` out. An empty ring begins anew, so that a model whose queue is

@@ -281,6 +281,11 @@ impl RateMeter {
         self.next = (self.next + 1) % BUCKETS;
         self.closed = (self.closed + 1).min(BUCKETS);
         self.open = Counts::default();
+        debug_assert_eq!(
+            self.sum,
+            self.buckets.iter().fold(Counts::default(), |sum, bucket| sum.plus(*bucket)),
+            "the sum is that of the closed buckets"
+        );
     }
 }
 

@@ -23,10 +23,13 @@ impl ModelState {
         let fetched_at = self.sizing.fetching.fetched_at(now, window.batch, grant.port_wait);
         let shape = BatchShape { variant, ..BatchShape::of(window.batch) };
         let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
-        let invalid_after = self.queue.deadline(window.head) - latency;
+        let deadline = self.queue.deadline(window.head);
+        let invalid_after = deadline - latency;
         let slot_since = grant.free_at - self.network.before(window.batch);
         let floor = self.queue.floor(window.head, window.batch as usize);
         debug_assert!(variant >= floor, "accurate enough for each of its tasks");
+        debug_assert!(grant.slowdown.is_slow() || exec_at <= invalid_after, "it can be in time");
+        debug_assert!(invalid_after + latency <= deadline.max(latency), "nor ends late");
         let given_up = if self.rules().passes_over { 0 } else { window.head };
         let batch = Batch {
             model: self.id,
@@ -43,8 +46,7 @@ impl ModelState {
         };
         let idle = now - grant.free_at;
         let least = grant.slowdown.applied(self.sizing.latency().of(window.batch));
-        let latest = self.queue.deadline(window.head) - least;
-        self.fair_share.on_dispatch(least, idle.max(latest - exec_at));
+        self.fair_share.on_dispatch(least, idle.max(deadline - least - exec_at));
         let work = self.sizing.work(window.batch, latency);
         let gpu = grant.gpu;
         out.gpu(GpuUpdate::Planned { gpu, start: exec_at, latency, work, fetched_at });

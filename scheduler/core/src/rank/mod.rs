@@ -198,6 +198,20 @@ impl RankState {
                 self.retract(model, subcluster);
             }
         }
+        debug_assert!(self.is_in_its_place(model), "a candidate waits, or is ready");
+    }
+
+    /// Whether the model's candidate waits, or is ready: one of the two, and neither without a candidate.
+    fn is_in_its_place(&self, model: ModelId) -> bool {
+        let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
+        let waits = self.waiting.key(model.0).is_some();
+        let is_ready = self.ready[subcluster.0 as usize].key(model.0).is_some();
+        match candidate {
+            None => !waits && !is_ready,
+            // One that may not run on every slot is ready for each of its slots apart.
+            Some(_) if self.residency.binds(model) => !is_ready,
+            Some(_) => waits != is_ready,
+        }
     }
 
     /// The slots that are given this port number fetch their inputs through one port, from when they join next: plans of one
@@ -294,6 +308,7 @@ impl RankState {
             self.use_spared(now, subcluster, out);
         }
         debug_assert!(!self.may_use_spared(), "else the driver would not sleep");
+        debug_assert!(self.next_timer().is_none_or(|at| at > now), "all that is due is done");
     }
 
     /// When [`RankState::on_timer`] must be called; `None` while nothing is pending.

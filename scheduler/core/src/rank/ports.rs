@@ -83,6 +83,7 @@ impl Ports {
     pub(crate) fn grant(&mut self, now: Nanos, slot: u32, time: Nanos) {
         let Slot { port, granted, .. } = &mut self.slots[slot as usize];
         if self.is_used && *port != NONE {
+            debug_assert_eq!(*granted, Nanos::ZERO, "a grant is answered before the next");
             let port = &mut self.ports[*port as usize];
             *granted = time;
             (port.granted, port.granted_at) = (port.granted + time, now);

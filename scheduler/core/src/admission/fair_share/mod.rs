@@ -173,7 +173,11 @@ impl FairShare {
         match self.places.get(usize::from(frontend.0)) {
             None => {}
             Some(0) => self.add_tenant(frontend),
-            Some(&place) => self.tenants[usize::from(place) - 1].demand.open += 1,
+            Some(&place) => {
+                let tenant = &mut self.tenants[usize::from(place) - 1];
+                debug_assert_eq!(tenant.frontend, frontend, "it keeps its place");
+                tenant.demand.open += 1;
+            }
         }
     }
 

@@ -38,6 +38,10 @@ impl IdleSlots {
         occupied.for_each(|set| set.remove(id));
     }
 
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.by_preference.iter().any(|set| set.contains(id))
+    }
+
     /// The first of all: of those of the same preference, the lowest-numbered.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {

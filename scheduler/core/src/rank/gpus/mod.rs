@@ -5,6 +5,7 @@
 //! (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
 //! meanwhile.
 
+mod checks;
 mod choice;
 mod idle;
 mod pace;
@@ -198,6 +199,7 @@ impl GpuTable {
         };
         self.present[subcluster.0 as usize] += 1;
         self.open(now, gpu.id);
+        debug_assert!(self.is_consistent(gpu.id));
     }
 
     /// The slot's backend is gone, and what it executed with it.
@@ -209,6 +211,7 @@ impl GpuTable {
         }
         self.slots[gpu.id.0 as usize].state = State::Absent;
         self.ports.clear(gpu.id.0);
+        debug_assert!(self.is_consistent(gpu.id));
     }
 
     /// The slot's backend wants to leave. True if nothing is outstanding any more; said once.
@@ -224,7 +227,9 @@ impl GpuTable {
         if slot.state != State::Granted {
             slot.state = State::Draining;
         }
-        slot.outstanding == 0
+        let is_drained = slot.outstanding == 0;
+        debug_assert!(self.is_consistent(gpu.id));
+        is_drained
     }
 
     /// True when the slot drains and has finished everything.
@@ -265,7 +270,9 @@ impl GpuTable {
         (slot.former, slot.holder) = (slot.holder, model);
         slot.outstanding += 1;
         slot.tries = (slot.tries + 1).min(TRIES);
-        (slot.free_at, port_wait, slot.slowdown)
+        let granted = (slot.free_at, port_wait, slot.slowdown);
+        debug_assert!(self.is_consistent(gpu.id));
+        granted
     }
 
     /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
@@ -280,8 +287,10 @@ impl GpuTable {
     ) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "a plan answers a grant");
+        let before = slot.free_at;
         slot.tail = (start, latency);
         slot.free_at = slot.free_at.max(start) + latency;
+        debug_assert!(slot.free_at >= before + latency, "it runs behind what the slot has");
         let subcluster = slot.subcluster;
         self.learn_turn(subcluster, latency);
         self.ports.answer(gpu.id.0);
@@ -300,6 +309,7 @@ impl GpuTable {
     pub(crate) fn returned(&mut self, now: Nanos, gpu: Gpu) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "only what was granted is given back");
+        debug_assert!(slot.outstanding > 0, "a grant counts");
         slot.holder = slot.former;
         slot.outstanding = slot.outstanding.saturating_sub(1);
         self.ports.answer(gpu.id.0);
@@ -310,8 +320,9 @@ impl GpuTable {
     #[inline]
     pub(crate) fn finished(&mut self, now: Nanos, gpu: Gpu, at: Nanos, fetched_at: Option<Nanos>) {
         let Some(slot) = self.alive_mut(gpu) else { return };
-        slot.outstanding = slot.outstanding.saturating_sub(1);
         let granted = slot.state == State::Granted;
+        debug_assert!(slot.outstanding > u8::from(granted), "a batch that ended was planned");
+        slot.outstanding = slot.outstanding.saturating_sub(1);
         let (start, latency) = slot.tail;
         let follows = slot.outstanding > u8::from(granted);
         slot.free_at = if follows { start.max(at) + latency } else { at };
@@ -344,6 +355,7 @@ impl GpuTable {
         if slot.state == State::Open {
             self.open(now, id);
         }
+        debug_assert!(self.is_consistent(id));
     }
 
     fn open(&mut self, now: Nanos, id: GpuId) {
