@@ -23,6 +23,8 @@ pub(super) enum Tidings {
     Up(u16),
     /// A scheduler says that it has gone.
     Down(u16),
+    /// A member asks to leave.
+    Leaves,
 }
 
 impl Tidings {
@@ -34,6 +36,7 @@ impl Tidings {
             }
             Message::PeerUp(up) => Some(Self::Up(up.frontend.get() as u16)),
             Message::PeerDown(down) => Some(Self::Down(down.frontend.get() as u16)),
+            Message::Leave(_) => Some(Self::Leaves),
             _ => None,
         }
     }
@@ -46,6 +49,8 @@ pub(super) struct Ears {
     returns: BTreeMap<HostId, Nanos>,
     /// Frontends that a scheduler has said to have gone, and when, by its host and their number.
     gone: BTreeMap<(HostId, u16), Nanos>,
+    /// When a scheduler has read that a member asks to leave.
+    leaving: BTreeMap<(HostId, HostId), Nanos>,
     /// Messages that faults wait for: which fault, what kind, and how many pass first.
     awaited: Vec<(usize, Kind, u32)>,
     /// Faults whose message has passed, who sent it and to whom.
@@ -56,16 +61,18 @@ impl Ears {
     /// `from` writes that.
     pub(super) fn said(&mut self, from: HostId, tidings: Tidings, now: Nanos) {
         match tidings {
-            Tidings::Returned => {}
+            Tidings::Returned | Tidings::Leaves => {}
             Tidings::Up(frontend) => drop(self.gone.remove(&(from, frontend))),
             Tidings::Down(frontend) => drop(self.gone.entry((from, frontend)).or_insert(now)),
         }
     }
 
-    /// `reader` has read that.
-    pub(super) fn heard(&mut self, reader: HostId, tidings: Tidings, now: Nanos) {
-        if tidings == Tidings::Returned {
-            self.returns.insert(reader, now);
+    /// `reader` has read that of `writer`.
+    pub(super) fn heard(&mut self, reader: HostId, writer: HostId, tidings: Tidings, now: Nanos) {
+        match tidings {
+            Tidings::Returned => drop(self.returns.insert(reader, now)),
+            Tidings::Leaves => drop(self.leaving.entry((reader, writer)).or_insert(now)),
+            Tidings::Up(_) | Tidings::Down(_) => {}
         }
     }
 
@@ -74,11 +81,11 @@ impl Ears {
         self.returns.get(&frontend).copied()
     }
 
-    /// What is wrong with a plan of the scheduler's: it has a task of a frontend that has long gone. `awake_since`: no thread of
-    /// the scheduler has stood still since then.
+    /// What is wrong with a plan of the scheduler's: it has a task of a frontend that has long gone, or goes to a backend that
+    /// asked long ago to leave. `awake_since`: no thread of the scheduler has stood still since then.
     pub(super) fn planned(
         &self,
-        scheduler: HostId,
+        (scheduler, backend): (HostId, HostId),
         word: &BatchWord,
         now: Nanos,
         awake_since: Nanos,
@@ -86,6 +93,9 @@ impl Ears {
         let BatchWord::Planned(batch, planned) = word else { return None };
         let since = |task: &u64| self.gone.get(&(scheduler, TaskId(*task).frontend().0));
         let is_old = |since: &Nanos| (*since).max(awake_since) + TOLD < now;
+        if self.leaving.get(&(scheduler, backend)).is_some_and(is_old) {
+            return Some(format!("batch {batch} goes to {backend:?}, which has asked to leave"));
+        }
         let task = planned.tasks.iter().find(|task| since(task).is_some_and(is_old))?;
         Some(format!(
             "batch {batch} has task {task:x} of a frontend that its scheduler knows has gone"

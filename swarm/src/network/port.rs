@@ -152,7 +152,8 @@ impl Read for SimStream {
             n += side.received.read(&mut buf[n..])?;
         }
         let reader = (side.endpoint, endpoints[side.endpoint].host);
-        conn.ways[1 - self.end].frames.read(n, |word| watch.read(reader, word, *now));
+        let writer = endpoints[conn.ends[1 - self.end].endpoint].host;
+        conn.ways[1 - self.end].frames.read(n, |word| watch.read(reader, writer, word, *now));
         state.make_room(self.conn, self.end);
         Ok(n)
     }
@@ -273,7 +274,7 @@ impl State {
             watch.ears.passes(passed.kind, from, to);
             watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
-                watch.check_order(writer, from, &word, now);
+                watch.check_order(writer, (from, to), &word, now);
                 watch.batches.note(at, (from, to), word, now, doubt);
             }
             if *log {

@@ -79,25 +79,31 @@ impl Watch {
         *self.words.entry(task.0).or_default() += 1;
     }
 
-    /// The owner of this endpoint has read that.
-    pub(super) fn read(&mut self, (reader, host): (usize, HostId), word: Word, now: Nanos) {
+    /// The owner of this endpoint has read that of `writer`.
+    pub(super) fn read(
+        &mut self,
+        (reader, host): (usize, HostId),
+        writer: HostId,
+        word: Word,
+        now: Nanos,
+    ) {
         match word {
-            Word::Tidings(tidings) => self.ears.heard(host, tidings, now),
+            Word::Tidings(tidings) => self.ears.heard(host, writer, tidings, now),
             Word::End(task) => self.heard(task),
             Word::Asked(asked) => self.order.read(reader, asked, now),
         }
     }
 
-    /// A scheduler's thread writes that.
+    /// A scheduler's thread writes that to a backend.
     pub(super) fn check_order(
         &mut self,
         thread: usize,
-        scheduler: HostId,
+        (scheduler, backend): (HostId, HostId),
         word: &BatchWord,
         now: Nanos,
     ) {
         let BatchWord::Planned(batch, planned) = word else { return };
-        if let Some(what) = self.ears.planned(scheduler, word, now, self.awake_since) {
+        if let Some(what) = self.ears.planned((scheduler, backend), word, now, self.awake_since) {
             self.batches.wrong.get_or_insert(what);
         }
         let wrong = self.order.planned((thread, planned.model), &planned.tasks, now);
