@@ -179,7 +179,8 @@ impl<E: Executor> Gpu<E> {
             }
             BatchEnd::Executed { variant, started, finished, result } => {
                 self.submitted.pop(back.slot, finished);
-                slot.finish(Execution { variant, started, finished, succeeded: result.is_ok() });
+                let succeeded = result.is_ok();
+                slot.finish(Execution { variant, started, finished, succeeded }, now);
                 Collected::Executed(result)
             }
             BatchEnd::Expired => {
@@ -258,7 +259,7 @@ impl<E: Executor> Gpu<E> {
         if slot.executed_rows() == 0 {
             slot.submit();
             let variant = slot.action().map_or(0, |action| action.start_by.planned());
-            slot.finish(Execution { variant, started: now, finished: now, succeeded: true });
+            slot.finish(Execution { variant, started: now, finished: now, succeeded: true }, now);
             return;
         }
         self.executor.submit(index);

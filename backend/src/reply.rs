@@ -16,10 +16,10 @@ use crate::execute::Outputs;
 use crate::peers::Peers;
 use crate::slot::{Answer, BatchSlot};
 
-/// How long a batch may wait for a frontend that takes no answer, from its execution on, or from the last
+/// How long a batch may wait for a frontend that takes no answer, from its return from the executor on, or from the last
 /// answer that the frontend took.
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
-/// How long for all of them together, from its execution on.
+/// How long for all of them together, from its return on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
 /// While a batch waits, at most this much time between two attempts counts as time awake.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(5);

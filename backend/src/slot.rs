@@ -104,8 +104,8 @@ pub(crate) struct BatchSlot {
     execution: Execution,
     /// Answers that have not been given: to executed rows first.
     unanswered: Vec<Answer>,
-    /// For how long this process has been stopped since the execution ended.
-    stood_still: Nanos,
+    /// When the batch came back from the executor, later by what this process has been stopped since.
+    replies_since: Nanos,
     /// How long missing rows are waited for.
     patience: Patience,
     /// A row that was prepared is lost.
@@ -123,7 +123,7 @@ impl BatchSlot {
             order: Vec::with_capacity(batch_max as usize),
             execution: Execution::NONE,
             unanswered: Vec::with_capacity(batch_max as usize),
-            stood_still: Nanos::ZERO,
+            replies_since: Nanos::ZERO,
             patience: Patience::Window,
             is_outdated: false,
         }
@@ -365,10 +365,10 @@ impl BatchSlot {
         self.phase = Phase::Free;
     }
 
-    /// The executor is done with the batch: every row that it executed is answered, and every row that was left out.
-    pub(crate) fn finish(&mut self, execution: Execution) {
+    /// The executor has given the batch back: every row that it executed is answered, and every row that was left out.
+    pub(crate) fn finish(&mut self, execution: Execution, now: Nanos) {
         self.expect(Phase::Executing);
-        (self.execution, self.stood_still) = (execution, Nanos::ZERO);
+        (self.execution, self.replies_since) = (execution, now);
         self.phase = Phase::Replying;
         let action = self.action.as_ref().expect("a batch that was given up is released");
         let tasks = &action.tasks;
@@ -396,12 +396,12 @@ impl BatchSlot {
 
     /// When the wait for answers to leave began. Meaningful while Replying.
     pub(crate) fn replies_since(&self) -> Nanos {
-        self.execution.finished + self.stood_still
+        self.replies_since
     }
 
     /// This process was stopped for `pause`, which does not count against any frontend.
     pub(crate) fn excuse(&mut self, pause: Nanos) {
-        self.stood_still = self.stood_still + pause;
+        self.replies_since = self.replies_since + pause;
     }
 
     /// All answers are out: the slot is free; the action comes back for the report.

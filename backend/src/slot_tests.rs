@@ -76,7 +76,7 @@ fn a_whole_batch_goes_round_and_the_slot_is_free_again() {
     slot.settle(1, None);
     assert_eq!(slot.phase(), Phase::Ready);
     assert_eq!(start(&mut slot), (3, vec![]));
-    slot.finish(TOLD);
+    slot.finish(TOLD, Nanos(0));
     assert_eq!(answers(&mut slot), [output(1, 0, 0), output(2, 1, 1), output(1, 2, 2)]);
     assert_eq!(slot.free().id, 1);
     assert_eq!(slot.phase(), Phase::Free);
@@ -93,7 +93,7 @@ fn a_lost_row_is_filled_from_the_end_and_answers_still_find_their_tasks() {
     slot.settle(2, None);
     slot.settle(3, None);
     assert_eq!(start(&mut slot), (3, vec![(3, 1)]));
-    slot.finish(TOLD);
+    slot.finish(TOLD, Nanos(0));
     assert_eq!(
         answers(&mut slot),
         [
@@ -123,7 +123,7 @@ fn compacting_keeps_every_row_that_arrived_whatever_is_lost() {
         });
         assert_eq!(rows, pattern.count_ones());
         slot.submit();
-        slot.finish(TOLD);
+        slot.finish(TOLD, Nanos(0));
         let told = answers(&mut slot);
         assert_eq!(told.len(), 8, "pattern {pattern:#010b}");
         for answer in told {
@@ -236,7 +236,7 @@ fn once_executing_a_vanished_frontend_changes_nothing() {
     slot.settle(0, None);
     start(&mut slot);
     assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 0);
-    slot.finish(TOLD);
+    slot.finish(TOLD, Nanos(0));
     assert_eq!(answers(&mut slot), [output(3, 0, 0)]);
 }
 
@@ -261,7 +261,7 @@ fn a_batch_that_is_prepared_again_leaves_out_what_was_lost_meanwhile() {
     assert_eq!(prepare(&mut slot), [4, 1]);
     assert!(!slot.is_outdated());
     slot.submit();
-    slot.finish(TOLD);
+    slot.finish(TOLD, Nanos(0));
     let told = answers(&mut slot);
     assert_eq!(told[..2], [output(1, 4, 0), output(1, 1, 1)]);
     assert_eq!(told.len(), 5, "each task once");
@@ -283,7 +283,7 @@ fn a_batch_that_lost_every_row_executes_none_and_tells_all() {
     slot.settle(0, Some(FailReason::WrongSize));
     slot.settle(1, Some(FailReason::FetchFailed));
     assert_eq!(start(&mut slot), (0, vec![]));
-    slot.finish(TOLD);
+    slot.finish(TOLD, Nanos(0));
     assert_eq!(
         answers(&mut slot),
         [
@@ -299,7 +299,7 @@ fn an_engine_error_fails_the_executed_rows_and_keeps_the_reason_of_the_lost() {
     slot.settle(0, None);
     slot.settle(1, Some(FailReason::StaleGeneration));
     start(&mut slot);
-    slot.finish(Execution { succeeded: false, ..TOLD });
+    slot.finish(Execution { succeeded: false, ..TOLD }, Nanos(0));
     assert_eq!(
         answers(&mut slot),
         [

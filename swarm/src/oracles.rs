@@ -377,10 +377,11 @@ fn lost_for_nothing(run: &Run) -> Option<String> {
     let clients = world.frontends.iter().flatten().filter_map(|process| process.client());
     let clients = run.past.clients.iter().cloned().chain(clients.map(|client| client.counters()));
     let clients = clients.map(|c| c.reconnects);
+    let answers = backends.clone().map(|c| c.answers_lost).sum::<u64>();
     let schedulers = backends.map(|c| c.schedulers_lost).chain(clients).sum::<u64>();
-    (members + schedulers > 0).then(|| {
+    (members + schedulers + answers > 0).then(|| {
         format!(
-            "{members} members were lost to the scheduler, and the scheduler to {schedulers}, although \
+            "{members} members were lost to the scheduler, the scheduler to {schedulers}, and {answers} answers, although \
              everybody stood still together"
         )
     })

@@ -176,11 +176,11 @@ pub(crate) fn announce<T: Transport>(
     control.tell(&up, &[]);
 }
 
-/// A frontend's slabs: 8 slots for each model.
+/// A frontend's slabs: 16 slots for each model.
 pub(crate) fn slabs(id: u16) -> Arc<SlabSet> {
     let spec = |model, input_bytes| SlabSpec {
         model: ModelId(model),
-        slots: 8,
+        slots: 16,
         input_bytes,
         output_bytes: 8,
     };
