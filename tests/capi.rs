@@ -184,23 +184,23 @@ fn a_program_learns_what_each_model_takes_and_gives() {
     assert_eq!(said.lines().collect::<Vec<_>>(), [m, tokens]);
 }
 
+/// What a test program says beside a cluster with a backend.
+fn said_by(program: &str) -> String {
+    let cluster = Cluster::start(&format!("capi-{program}"));
+    let _backend = cluster.backend("a");
+    let installed = Installed::new(&format!("capi-{program}-installed"));
+    let compiled = installed.compile(&format!("tests/programs/{program}.c"), C, SHARED);
+    installed.run(&compiled, &[cluster.addr()])
+}
+
 #[test]
 fn an_input_may_be_written_while_its_task_queues() {
-    let cluster = Cluster::start("capi-ahead");
-    let _backend = cluster.backend("a");
-    let installed = Installed::new("capi-ahead-installed");
-    let program = installed.compile("tests/programs/ahead.c", C, SHARED);
-    assert_eq!(installed.run(&program, &[cluster.addr()]), "written later\n");
+    assert_eq!(said_by("ahead"), "written later\n");
 }
 
 #[test]
 fn a_program_may_ask_what_it_has() {
-    let cluster = Cluster::start("capi-asking");
-    let _backend = cluster.backend("a");
-    let installed = Installed::new("capi-asking-installed");
-    let program = installed.compile("tests/programs/asking.c", C, SHARED);
-    let version = concat!("answered by ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(installed.run(&program, &[cluster.addr()]), version);
+    assert_eq!(said_by("asking"), concat!("answered by ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]

@@ -216,11 +216,7 @@ impl Gateway {
     /// # Errors
     /// See [`GatewayError`].
     pub fn try_addresses(config: &GatewayConfig) -> Result<(), GatewayError> {
-        let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
-        if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
-            return Err(GatewayError::SharedMemory(*addr));
-        }
-        config.listen.iter().try_for_each(|addr| listen(addr).map(drop))
+        listeners(config).map(drop)
     }
 
     /// Serves what `client` can use, on threads of its own. With `driver`, the first of them makes the client's passes.
@@ -233,12 +229,7 @@ impl Gateway {
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
-        let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
-        if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
-            return Err(GatewayError::SharedMemory(*addr));
-        }
-        let listeners: Vec<TcpListener> =
-            config.listen.iter().map(listen).collect::<Result<_, _>>()?;
+        let listeners = listeners(config)?;
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
         let addrs = addrs.map_err(GatewayError::Start)?;
         keep_memory();
@@ -337,6 +328,15 @@ impl Gateway {
 /// own that was ever freed; elsewhere this changes nothing.
 fn keep_memory() {
     drop(black_box(Vec::<u8>::with_capacity(KEPT)));
+}
+
+/// One for each address. Where clients register memory of their own, only this machine's may connect.
+fn listeners(config: &GatewayConfig) -> Result<Vec<TcpListener>, GatewayError> {
+    let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
+    if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
+        return Err(GatewayError::SharedMemory(*addr));
+    }
+    config.listen.iter().map(listen).collect()
 }
 
 fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {

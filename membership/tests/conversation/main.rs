@@ -188,10 +188,7 @@ fn the_first_join_has_one_bound_for_all_its_attempts() {
 
 #[test]
 fn an_address_where_nothing_answers_is_tried_again_soon() {
-    let mut world = World::new();
-    world.control.close(RefuseCode::Shutdown);
-    world.step();
-    world.fail().unwrap();
+    let mut world = World::sent_away();
     // The connection is taken, and nothing is said on it.
     let lost = world.now;
     while world.error.is_none() {
@@ -205,10 +202,7 @@ fn an_address_where_nothing_answers_is_tried_again_soon() {
 
 #[test]
 fn a_peer_of_another_role_or_number_is_recognised() {
-    let mut world = World::new();
-    world.control.close(RefuseCode::Shutdown);
-    world.step();
-    world.fail().unwrap();
+    let mut world = World::sent_away();
     world.control.transport.identify(Identity { role: Role::Backend, member: 0 });
     world.steps(8);
     let error = world.fail().unwrap_err();

@@ -187,6 +187,15 @@ impl World {
         self.steps(2);
     }
 
+    /// Its first scheduler has stopped.
+    pub(crate) fn sent_away() -> Self {
+        let mut world = Self::new();
+        world.control.close(RefuseCode::Shutdown);
+        world.step();
+        world.fail().expect("it looks for the next one");
+        world
+    }
+
     pub(crate) fn ready() -> Self {
         Self::new().become_ready()
     }
