@@ -207,7 +207,7 @@ mod tests {
         (ElectionThread::start(&etcd.spec(ttl_s), addr, clock).unwrap(), etcd)
     }
 
-    /// Nobody holds the key: it leads.
+    /// The key is free: it leads.
     fn elected(thread: &ElectionThread, etcd: &PlayedEtcd, granted: &str) -> LeaseDeadline {
         etcd.answer("/v3/kv/range", &held(None));
         etcd.answer("/v3/lease/grant", granted);
