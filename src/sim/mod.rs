@@ -81,7 +81,7 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
     let submitted: u64 = report.models.iter().map(|model| model.submitted).sum();
     let simulated =
         submitted as f64 * scenario.end().as_millis_f64() / scenario.duration.as_millis_f64();
-    let ns_per_request = (took_ns as f64 / simulated).round();
+    let ns_per_request = (took_ns as f64 / simulated).round() as u64;
     tracing::info!(ns_per_request, "simulated");
     say(&if args.json { serde_json::to_string(&report)? } else { run_text::table(&report) })?;
     Ok(ExitCode::SUCCESS)
