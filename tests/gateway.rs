@@ -44,7 +44,7 @@ fn check_hints(answer: &Answer) {
 #[test]
 fn rows_of_a_request_are_tasks_and_their_answers_one() {
     let cluster = Cluster::quick_and_slow("gateway-rows");
-    let (_gateway, addr) = cluster.gateway(&[]);
+    let (gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
     let none = http.post(QUICK, "", &one());
     assert_eq!(none.status, 503, "{none:?}");
@@ -65,6 +65,9 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
     assert_eq!((&stats["name"], &stats["inference_count"]), (&json!("quick"), &json!(3)));
     assert_eq!(stats["inference_stats"]["success"]["count"], 1);
     assert_eq!(stats["inference_stats"]["fail"]["count"], 1);
+    gateway.signal(Signal::USR1);
+    let counters = gateway.behind("counted so far");
+    assert!(counters.contains("completed=3"), "{counters}");
 }
 
 #[test]

@@ -55,6 +55,8 @@ fn what_is_no_image_or_for_no_such_model_is_refused_and_its_slot_is_free_again()
     // Without a backend a good image's task ends before or after it is decoded.
     let unserved = http.post(PATH, IMAGE, &jpeg);
     assert_eq!(unserved.status, 503, "{unserved:?}");
+    let unserved = grpc.call("ModelInfer", None, &message("digits", &jpeg));
+    assert_eq!(unserved.code(), 14, "{unserved:?}");
     // More than there are slots.
     for _ in 0..300 {
         let broken = http.post(PATH, IMAGE, &jpeg[..jpeg.len() / 3]);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cluster of processes, a gateway, and an unmodified Triton client that calls it: `./x oip`.
-# usage: run.sh BATON TARGET_DIR; serves the digits model where ORT_DYLIB_PATH is set, else an emulated one only.
+# A cluster of processes, a gateway, and an unmodified client that calls it, Triton's or its perf_analyzer: `./x oip`.
+# usage: run.sh BATON TARGET_DIR [perf_analyzer]; serves the digits model where ORT_DYLIB_PATH is set, else an emulated one only.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 baton=$1
@@ -82,6 +82,10 @@ start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name
 [[ -z ${ORT_DYLIB_PATH:-} ]] || start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name cpu
 start http gateway --config "$dir/cluster.toml" --scheduler "$scheduler" --http 127.0.0.1:0
 url=$said
+if [[ ${3:-} == perf_analyzer ]]; then
+    "$here/perf_analyzer.sh" "$url" "${models[-1]}" "$2/perf-analyzer"
+    exit
+fi
 start http gateway --config "$dir/cluster.toml" --scheduler "$scheduler" --http 127.0.0.1:0 --model-control
 status=0
 "$venv/bin/python" "$here/descriptors.py" || status=1

@@ -194,6 +194,24 @@ fn a_shorter_renewal_does_not_shorten_what_was_granted() {
     assert_eq!(scene.election.lease_deadline(ms(22)), Some((3, ms(1_755))));
 }
 
+/// Its lease counts from 5 ms: by 1,755 ms it may have ended, and is worth nothing.
+#[test]
+fn a_lease_is_of_use_up_to_its_end_and_no_longer() {
+    let (last, over) = (ms(1_754), ms(1_755));
+    let campaign = EtcdRequest::Campaign(LEASE);
+    let mut campaigning = Scene::with_lease();
+    campaigning.asks(last, campaign).asks(over, EtcdRequest::Look);
+    let mut unsure = Scene::with_lease();
+    unsure.asks(ms(11), campaign).hears_nothing(ms(1_750));
+    unsure.waits_until(last, ms(1_800)).asks(over, EtcdRequest::Look).hears(over, held(LEASE));
+    unsure.waits_until(over, over + ms(200));
+    let mut leading = Scene::leading();
+    leading.asks(last, EtcdRequest::Renew(LEASE)).has_ended(over, End::Lost);
+    let mut resigning = Scene::leading();
+    resigning.election.resign(ms(1_700));
+    resigning.asks(last, EtcdRequest::Revoke(LEASE)).has_ended(over, End::Resigned);
+}
+
 #[test]
 fn who_resigns_gives_the_lease_back_and_tries_three_times() {
     let mut scene = Scene::leading();
@@ -204,6 +222,9 @@ fn who_resigns_gives_the_lease_back_and_tries_three_times() {
     heard.has_ended(ms(31), End::Resigned);
     for now in [30, 480, 930] {
         scene.asks(ms(now), EtcdRequest::Revoke(LEASE)).hears_nothing(ms(now + 400));
+        if now < 930 {
+            scene.waits_until(ms(now + 449), ms(now + 450));
+        }
     }
     scene.has_ended(ms(1_331), End::Resigned);
     let mut standby = Scene::new();

@@ -193,6 +193,90 @@ impl Campaign {
 mod tests {
     use super::*;
     use crate::etcd_messages::{EtcdResponse, Holder, LeaseId};
+    use crate::played_etcd::{LONG, PlayedEtcd, held};
+
+    const GRANTED: &str = r#"{"ID":"7","TTL":"2"}"#;
+    const WON: &str = r#"{"header":{"revision":"5"},"succeeded":true}"#;
+    const KEPT: &str = r#"{"result":{"ID":"7","TTL":"2"}}"#;
+    const ENDED: &str = r#"{"result":{"ID":"7"}}"#;
+
+    /// A candidate at 127.0.0.1:7700, and its etcd.
+    fn candidate(ttl_s: u32, clock: Clock) -> (ElectionThread, PlayedEtcd) {
+        let etcd = PlayedEtcd::start();
+        let addr = "127.0.0.1:7700".parse().unwrap();
+        (ElectionThread::start(&etcd.spec(ttl_s), addr, clock).unwrap(), etcd)
+    }
+
+    /// The key is free: it leads.
+    fn elected(thread: &ElectionThread, etcd: &PlayedEtcd, granted: &str) -> LeaseDeadline {
+        etcd.answer("/v3/kv/range", &held(None));
+        etcd.answer("/v3/lease/grant", granted);
+        etcd.answer("/v3/kv/txn", WON);
+        match thread.next_event(LONG) {
+            Some(LeaderEvent::Leads { epoch: 5, lease_deadline }) => lease_deadline,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_candidate_takes_the_key_once_it_is_free_and_keeps_it() {
+        let clock = Clock::start();
+        let (thread, etcd) = candidate(2, clock);
+        etcd.answer("/v3/kv/range", &held(Some("127.0.0.1:7701")));
+        let Some(LeaderEvent::Standby { leader }) = thread.next_event(LONG) else { panic!() };
+        assert_eq!(leader, "127.0.0.1:7701".parse().ok());
+        etcd.answer("/v3/kv/range", &held(None));
+        assert_eq!(etcd.answer("/v3/lease/grant", GRANTED), serde_json::json!({ "TTL": 2 }));
+        let campaign = etcd.answer("/v3/kv/txn", WON).to_string();
+        // 127.0.0.1:7700
+        assert!(campaign.contains("MTI3LjAuMC4xOjc3MDA="), "{campaign}");
+        let Some(LeaderEvent::Leads { .. }) = thread.next_event(LONG) else { panic!() };
+        let led = clock.now();
+        for _ in 0..3 {
+            assert_eq!(etcd.answer("/v3/lease/keepalive", KEPT)["ID"], "7");
+        }
+        let pauses = Election::patience(Nanos::from_millis(2_000)).times(2);
+        assert!(clock.now() >= led + pauses, "renewed more often than each fifth of the lease");
+        assert!(thread.next_event(Duration::ZERO).is_none(), "no change, no word");
+    }
+
+    /// Its next renewal is due in two minutes. Who waits for the key has not so long.
+    #[test]
+    fn who_is_told_to_resign_gives_the_lease_back_at_once() {
+        let (thread, etcd) = candidate(600, Clock::start());
+        let lease_deadline = elected(&thread, &etcd, r#"{"ID":"7","TTL":"600"}"#);
+        etcd.answer("/v3/lease/keepalive", r#"{"result":{"ID":"7","TTL":"600"}}"#);
+        let resigning = std::thread::spawn(move || drop(thread));
+        let question = etcd.next();
+        assert_eq!((&question.path[..], &question.body["ID"]), ("/v3/lease/revoke", &"7".into()));
+        assert!(
+            !resigning.is_finished(),
+            "who drops it may end the process: not before the answer"
+        );
+        question.answer("200 OK", "{}");
+        resigning.join().unwrap();
+        assert_eq!(lease_deadline.ends(), None);
+    }
+
+    #[test]
+    fn whose_lease_etcd_has_ended_says_so_once_and_acts_no_more() {
+        let clock = Clock::start();
+        let (thread, etcd) = candidate(600, clock);
+        let lease_deadline = elected(&thread, &etcd, r#"{"ID":"7","TTL":"600"}"#);
+        assert!(lease_deadline.is_valid(clock.now()));
+        etcd.answer("/v3/lease/keepalive", ENDED);
+        let Some(LeaderEvent::Lost { problem }) = thread.next_event(LONG) else { panic!() };
+        assert!(problem.contains("etcd has ended the lease"), "{problem}");
+        assert_eq!(lease_deadline.ends(), None);
+        assert!(thread.next_event(Duration::from_millis(1)).is_none(), "it has not died");
+    }
+
+    #[test]
+    fn a_thread_that_died_leads_no_more() {
+        let thread = ElectionThread { events: bounded(0).1, resign: None, thread: None };
+        let Some(LeaderEvent::Lost { problem }) = thread.next_event(LONG) else { panic!() };
+        assert!(problem.contains("died"), "{problem}");
+    }
 
     /// One that leads until `lease_deadline`, with an etcd that does not answer.
     fn leading(lease_deadline: &LeaseDeadline) -> (Campaign, Receiver<LeaderEvent>) {

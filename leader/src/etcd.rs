@@ -276,10 +276,8 @@ fn seconds(s: i64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-
     use super::*;
+    use crate::played_etcd::{LONG, PlayedEtcd};
 
     const LEASE: LeaseId = LeaseId(2_324_035_524_877_570_055);
 
@@ -290,7 +288,7 @@ mod tests {
             lease_ttl_s: 2,
             tls: None,
         };
-        Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), Duration::from_millis(200)).unwrap()
+        Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), LONG).unwrap()
     }
 
     fn read(request: EtcdRequest, status: u16, reply: &str) -> Result<EtcdResponse, String> {
@@ -353,6 +351,26 @@ mod tests {
         }
     }
 
+    /// By endpoint, question and etcd's own words.
+    #[test]
+    fn what_is_no_answer_is_told_with_what_was_asked_and_what_came() {
+        let cases = [
+            ("200 OK", "{}", "/v3/kv/range answers as no etcd does: no header; is it one?"),
+            ("200 OK", "hello", "/v3/kv/range answers as no etcd does: expected value"),
+            ("404 Not Found", "hello", "/v3/kv/range (404): it does not know /v3/kv/range; it"),
+            ("503 Busy", r#"{"message":"no leader"}"#, "/v3/kv/range (503): no leader; it must"),
+            ("503 Busy", "{}", "/v3/kv/range (503): no reason given; it must"),
+        ];
+        for (status, reply, words) in cases {
+            let played = PlayedEtcd::start();
+            let mut etcd = Etcd::new(&played.spec(2), None, LONG).unwrap();
+            let asking = std::thread::spawn(move || etcd.ask(EtcdRequest::Look));
+            played.next().answer(status, reply);
+            let error = asking.join().unwrap().unwrap_err().to_string();
+            assert!(error.contains(&played.endpoint) && error.contains(words), "{error}");
+        }
+    }
+
     #[test]
     fn a_gateway_that_does_not_reach_its_etcd_over_tls_is_explained() {
         let reply = |reason: &str| format!(r#"{{"message":"{reason}","code":14}}"#);
@@ -383,20 +401,15 @@ mod tests {
     /// It may be a member of a cluster without a leader, or another program.
     #[test]
     fn after_an_endpoint_that_refuses_the_next_one_is_asked() {
-        for reply in ["503 Service Unavailable", "200 OK"] {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let refusing = format!("http://{}", listener.local_addr().unwrap());
-            let mut etcd = etcd(&[&refusing, "http://127.0.0.1:1"]);
-            etcd.agent = Agent::config_builder().http_status_as_error(false).build().into();
-            let answers = std::thread::spawn(move || {
-                let (mut peer, _) = listener.accept().unwrap();
-                let _ = peer.read(&mut [0; 4096]).unwrap();
-                write!(peer, "HTTP/1.1 {reply}\r\nContent-Length: 2\r\n\r\n{{}}").unwrap();
-            });
-            let error = etcd.ask(EtcdRequest::Look).unwrap_err().to_string();
-            assert!(error.contains(&refusing), "{error}");
-            assert_eq!(etcd.at, 1, "{error}");
-            answers.join().unwrap();
+        for status in ["503 Service Unavailable", "200 OK"] {
+            let refusing = PlayedEtcd::start();
+            let mut etcd = etcd(&[&refusing.endpoint, "http://127.0.0.1:1"]);
+            let asking = std::thread::spawn(move || (etcd.ask(EtcdRequest::Look), etcd.at));
+            refusing.next().answer(status, "{}");
+            let (answer, next) = asking.join().unwrap();
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains(&refusing.endpoint), "{error}");
+            assert_eq!(next, 1, "{error}");
         }
     }
 

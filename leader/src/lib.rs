@@ -33,6 +33,9 @@ mod lookup;
 mod model_tests;
 #[cfg(not(feature = "etcd"))]
 mod no_lookup;
+#[cfg(test)]
+#[cfg(feature = "etcd")]
+mod played_etcd;
 #[cfg(feature = "etcd")]
 mod tls;
 

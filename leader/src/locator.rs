@@ -103,22 +103,20 @@ impl SchedulerLocator {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
+    #[cfg(feature = "etcd")]
+    use crate::played_etcd::PlayedEtcd;
 
     /// As many members are lost at once, the one thread of a locator asks for them.
     #[test]
     #[cfg(feature = "etcd")]
     fn who_has_lost_the_scheduler_asks_etcd_again() {
-        let etcd = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoints = vec![format!("http://{}", etcd.local_addr().unwrap())];
-        let spec = EtcdSpec { endpoints, prefix: "/x".into(), lease_ttl_s: 7, tls: None };
-        let locator = SchedulerLocator::via_etcd(&spec).unwrap();
+        let etcd = PlayedEtcd::start();
+        let locator = SchedulerLocator::via_etcd(&etcd.spec(7)).unwrap();
         assert_eq!(locator.succession(), Nanos::from_millis(7_000));
         for _ in 0..3 {
             // It hangs up without a word.
-            drop(etcd.accept().unwrap());
+            drop(etcd.next());
             assert!(locator.addr().is_err());
             locator.ask(Nanos::ZERO);
         }

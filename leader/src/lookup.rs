@@ -90,13 +90,16 @@ impl Found {
     }
 }
 
+/// For how long the thread does nothing, if its answer is needed at the end of `pause`.
+fn idle(pause: Nanos) -> Nanos {
+    pause - AHEAD
+}
+
 /// The thread: one answer per request of a member, until the last locator is dropped.
 fn answer(wishes: &Receiver<Nanos>, mut etcd: Etcd, key: &str, found: &Found) {
     while let Ok(pause) = wishes.recv() {
-        if pause > AHEAD {
-            // Woken too early, it asks too early.
-            park_thread(Some(pause - AHEAD));
-        }
+        // Woken too early, it asks too early.
+        park_thread(Some(idle(pause)));
         let key = || key.to_owned();
         let answer = match etcd.ask(EtcdRequest::Look) {
             Ok(EtcdResponse::Held(Some(holder))) => {
@@ -115,49 +118,12 @@ fn answer(wishes: &Receiver<Nanos>, mut etcd: Etcd, key: &str, found: &Found) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::{TcpListener, TcpStream};
-
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD as BASE64;
-
     use super::*;
+    use crate::played_etcd::{LONG, PlayedEtcd, Question};
 
-    const LONG: Duration = Duration::from_secs(10);
-
-    fn spec(endpoint: String) -> EtcdSpec {
-        EtcdSpec { endpoints: vec![endpoint], prefix: "/baton/x".into(), lease_ttl_s: 2, tls: None }
-    }
-
-    /// Whose etcd is the test: it takes one request at a time from the listener.
-    fn asking() -> (Lookup, TcpListener) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        (Lookup::start(&spec(endpoint)).unwrap(), listener)
-    }
-
-    /// The next request. Its body is JSON, so it ends with a brace.
-    fn request(etcd: &TcpListener) -> TcpStream {
-        let (mut stream, _) = etcd.accept().unwrap();
-        let mut text = Vec::new();
-        while text.last() != Some(&b'}') {
-            let mut piece = [0; 4096];
-            let read = stream.read(&mut piece).unwrap();
-            assert!(read > 0, "half a request");
-            text.extend_from_slice(&piece[..read]);
-        }
-        stream
-    }
-
-    fn answer(mut stream: TcpStream, value: Option<&str>) {
-        let entry = value.map(|value| {
-            let value = BASE64.encode(value);
-            format!(r#","kvs":[{{"create_revision":"2","value":"{value}","lease":"7"}}]"#)
-        });
-        let body = format!(r#"{{"header":{{}}{}}}"#, entry.unwrap_or_default());
-        let head =
-            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close", body.len());
-        write!(stream, "{head}\r\n\r\n{body}").unwrap();
+    fn asking() -> (Lookup, PlayedEtcd) {
+        let etcd = PlayedEtcd::start();
+        (Lookup::start(&etcd.spec(2)).unwrap(), etcd)
     }
 
     /// Blocks until an answer has arrived that is not `before`.
@@ -168,25 +134,31 @@ mod tests {
     }
 
     #[test]
+    fn a_question_is_asked_a_little_before_its_answer_is_needed() {
+        let idle_ms = [0, 29, 30, 31, 500].map(|ms| idle(Nanos::from_millis(ms)));
+        assert_eq!(idle_ms, [0, 0, 0, 1, 470].map(Nanos::from_millis));
+    }
+
+    #[test]
     fn each_wish_is_one_question_and_the_last_answer_counts() {
         let (via_etcd, etcd) = asking();
         assert_eq!(via_etcd.addr(), Err(Unknown::NotYet));
-        answer(request(&etcd), Some("127.0.0.1:7700"));
+        etcd.next().held_by(Some("127.0.0.1:7700"));
         changed(&via_etcd, &Err(Unknown::NotYet));
         let first = via_etcd.addr();
         assert_eq!(first, Ok("127.0.0.1:7700".parse().unwrap()));
         via_etcd.ask(Nanos::from_millis(35));
-        answer(request(&etcd), Some("127.0.0.1:7701"));
+        etcd.next().held_by(Some("127.0.0.1:7701"));
         changed(&via_etcd, &first);
         let second = via_etcd.addr();
         assert_eq!(second, Ok("127.0.0.1:7701".parse().unwrap()));
         via_etcd.ask(Nanos::ZERO);
-        answer(request(&etcd), None);
+        etcd.next().held_by(None);
         changed(&via_etcd, &second);
         let leaderless = via_etcd.addr();
         assert_eq!(leaderless, Err(Unknown::NoLeader { key: "/baton/x/scheduler".into() }));
         via_etcd.ask(Nanos::ZERO);
-        answer(request(&etcd), Some("somewhere"));
+        etcd.next().held_by(Some("somewhere"));
         changed(&via_etcd, &leaderless);
         assert!(matches!(via_etcd.addr(), Err(Unknown::NoAddress { .. })));
     }
@@ -194,13 +166,13 @@ mod tests {
     #[test]
     fn an_etcd_that_falls_silent_leaves_the_leader_that_was_known() {
         let (via_etcd, etcd) = asking();
-        answer(request(&etcd), Some("127.0.0.1:7700"));
+        etcd.next().held_by(Some("127.0.0.1:7700"));
         changed(&via_etcd, &Err(Unknown::NotYet));
         via_etcd.ask(Nanos::ZERO);
-        let silent = request(&etcd);
+        let silent = etcd.next();
         via_etcd.ask(Nanos::ZERO);
         // The next request comes although this one was never answered.
-        let next = request(&etcd);
+        let next = etcd.next();
         assert!(via_etcd.addr().is_ok());
         drop((silent, next));
     }
@@ -209,18 +181,18 @@ mod tests {
     #[test]
     fn only_an_address_outlasts_a_question_that_fails_and_nothing_an_answer() {
         let (via_etcd, etcd) = asking();
-        let before = |question: fn(TcpStream), before: &Result<SocketAddr, Unknown>| {
+        let before = |question: fn(Question), before: &Result<SocketAddr, Unknown>| {
             via_etcd.ask(Nanos::ZERO);
-            question(request(&etcd));
+            question(etcd.next());
             changed(&via_etcd, before);
             via_etcd.addr()
         };
-        let leaderless = before(|stream| answer(stream, None), &Err(Unknown::NotYet));
+        let leaderless = before(|question| question.held_by(None), &Err(Unknown::NotYet));
         let failed = before(drop, &leaderless);
         assert!(matches!(failed, Err(Unknown::Etcd(_))), "{failed:?}");
-        let known = before(|stream| answer(stream, Some("127.0.0.1:7700")), &failed);
+        let known = before(|question| question.held_by(Some("127.0.0.1:7700")), &failed);
         assert!(known.is_ok(), "{known:?}");
-        let unreadable = before(|stream| answer(stream, Some("somewhere")), &known);
+        let unreadable = before(|question| question.held_by(Some("somewhere")), &known);
         assert!(matches!(unreadable, Err(Unknown::NoAddress { .. })), "{unreadable:?}");
     }
 
@@ -229,14 +201,18 @@ mod tests {
         let (via_etcd, etcd) = asking();
         std::thread::spawn(move || {
             let answers = [None, None, None, Some("127.0.0.1:7700")];
-            answers.into_iter().for_each(|value| answer(request(&etcd), value));
+            answers.into_iter().for_each(|value| etcd.next().held_by(value));
         });
         assert_eq!(via_etcd.wait(LONG), Ok("127.0.0.1:7700".parse().unwrap()));
     }
 
     #[test]
     fn an_etcd_that_does_not_answer_is_named_within_the_time_given() {
-        let via_etcd = Lookup::start(&spec("http://127.0.0.1:1".into())).unwrap();
+        let via_etcd = Lookup::start(&EtcdSpec {
+            endpoints: vec!["http://127.0.0.1:1".into()],
+            ..PlayedEtcd::start().spec(2)
+        })
+        .unwrap();
         let unknown = via_etcd.wait(Duration::from_secs(2)).unwrap_err();
         assert!(unknown.to_string().contains("http://127.0.0.1:1"), "{unknown}");
     }

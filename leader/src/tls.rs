@@ -251,6 +251,7 @@ mod tests {
     fn what_is_wrong_with_a_connection_is_said_with_what_to_do() {
         use AlertDescription::{BadCertificate, CertificateRequired, HandshakeFailure, UnknownCA};
         use CertificateError::{Expired, NotValidForName, Revoked, UnknownIssuer};
+        use rustls::InvalidMessage;
         let cases = [
             (Error::AlertReceived(CertificateRequired), "give such etcd_cert"),
             (Error::AlertReceived(BadCertificate), "give such etcd_cert"),
@@ -260,6 +261,8 @@ mod tests {
             (Error::InvalidCertificate(NotValidForName), "for other hosts"),
             (Error::InvalidCertificate(Expired), "has expired"),
             (Error::InvalidCertificate(Revoked), "have it issued anew"),
+            (Error::InvalidMessage(InvalidMessage::InvalidContentType), "write http:// in `etcd`"),
+            (Error::NoCertificatesPresented, "peer sent no certificates"),
         ];
         for (error, what) in cases {
             let inside = ureq::Error::Io(io::Error::other(error.clone()));

@@ -160,6 +160,92 @@ mod tests {
 
     use super::*;
 
+    /// Who, where, and what was wrong, or what to do.
+    #[test]
+    fn each_error_names_what_it_is_about() {
+        let (what, addr, text) = (String::from("ModelThread 3"), ([10, 0, 0, 1], 7).into(), "odd");
+        let (problem, reason) = (String::from(text), String::from(text));
+        let refused = |role| MembershipError::Refused {
+            role,
+            what: what.clone(),
+            addr,
+            code: None,
+            detail: reason.clone(),
+        };
+        let closed = MembershipError::Closed { what: what.clone(), addr, reason: reason.clone() };
+        let last = Box::new(closed.clone());
+        let cases = [
+            (MembershipError::from(Unknown::NotYet), "no scheduler to join: etcd has not said"),
+            (
+                MembershipError::Unreachable { what: what.clone(), addr, problem },
+                "cannot connect to ModelThread 3 at 10.0.0.1:7: odd",
+            ),
+            (
+                MembershipError::TimedOut { tried_ms: 70, last, bound: "join_timeout_ms" },
+                "for 70 ms: the connection to ModelThread 3 at 10.0.0.1:7 ended: odd; \
+                 start it, correct its address, or raise join_timeout_ms",
+            ),
+            (
+                MembershipError::Untrusted { what: what.clone(), addr, reason: reason.clone() },
+                "no secure connection to ModelThread 3 at 10.0.0.1:7: odd",
+            ),
+            (closed, "the connection to ModelThread 3 at 10.0.0.1:7 ended: odd"),
+            (
+                MembershipError::Unfit { what: what.clone(), addr, reason: reason.clone() },
+                "what answers at 10.0.0.1:7 is not ModelThread 3: odd",
+            ),
+            (refused(Role::Backend), "ModelThread 3 at 10.0.0.1:7 refused this backend: odd"),
+            (refused(Role::Frontend), "ModelThread 3 at 10.0.0.1:7 refused this client: odd"),
+            (
+                MembershipError::Timeout { addr, timeout_ms: 70, waiting_for: "an answer" },
+                "waiting for an answer after 70 ms; see the log of the scheduler at 10.0.0.1:7",
+            ),
+            (MembershipError::Silent { timeout_ms: 70 }, "silent for 70 ms"),
+            (MembershipError::BadCatalogue(reason), "catalogue makes no sense: odd"),
+        ];
+        for (error, words) in cases {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    /// What a scheduler that starts, or one that follows another, does to those who are early.
+    #[test]
+    fn what_may_pass_is_a_scheduler_that_is_not_there_yet() {
+        let (addr, text) = (([10, 0, 0, 1], 7).into(), String::new());
+        let refused = |code| MembershipError::Refused {
+            role: Role::Backend,
+            what: text.clone(),
+            addr,
+            code,
+            detail: text.clone(),
+        };
+        let (what, reason) = (text.clone(), text.clone());
+        let cases = [
+            (Unknown::NotYet.into(), [true, true]),
+            (
+                MembershipError::Unreachable { what: what.clone(), addr, problem: text.clone() },
+                [true, true],
+            ),
+            (
+                MembershipError::Closed { what: what.clone(), addr, reason: reason.clone() },
+                [true; 2],
+            ),
+            (refused(Some(RefuseCode::Shutdown)), [true, true]),
+            (refused(Some(RefuseCode::Silent)), [true, true]),
+            (refused(Some(RefuseCode::Unauthorised)), [false, true]),
+            (refused(Some(RefuseCode::Version)), [false, false]),
+            (refused(None), [false, false]),
+            (MembershipError::Unfit { what, addr, reason }, [false, false]),
+            (MembershipError::Silent { timeout_ms: 1 }, [false, false]),
+        ];
+        for (error, expected) in cases {
+            let may_pass = [false, true].map(|is_linking| error.may_pass_at_start(is_linking));
+            assert_eq!(may_pass, expected, "{error}");
+        }
+        assert_eq!(refused(Some(RefuseCode::Version)).code(), Some(RefuseCode::Version));
+        assert_eq!(MembershipError::Silent { timeout_ms: 1 }.code(), None);
+    }
+
     /// A member that is joining learns who is there; one that was ready knows.
     #[test]
     fn what_a_closed_connection_shows_depends_on_when_it_closed() {

@@ -51,3 +51,43 @@ impl Stage {
         (Self::Linking..=Self::Leaving).contains(&self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Stage; 8] = [
+        Stage::Away,
+        Stage::Connecting,
+        Stage::Catalogue,
+        Stage::Joining,
+        Stage::Linking,
+        Stage::Ready,
+        Stage::Leaving,
+        Stage::Left,
+    ];
+
+    #[test]
+    fn each_stage_has_its_place_in_the_conversation() {
+        let of = |is: fn(Stage) -> bool| ALL.map(is).map(u8::from);
+        assert_eq!(of(Stage::is_joining), [0, 1, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(of(Stage::is_admitted), [0, 0, 0, 0, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn who_hangs_says_what_is_missing() {
+        let missing = [
+            "connection to the scheduler",
+            "connection to the scheduler",
+            "catalogue",
+            "admit",
+            "clock measurement",
+            "nothing",
+            "confirm the leave",
+            "nothing",
+        ];
+        for (stage, words) in ALL.into_iter().zip(missing) {
+            assert!(stage.waits_for().contains(words), "{stage:?}: {}", stage.waits_for());
+        }
+    }
+}

@@ -116,11 +116,50 @@ fn hostile_messages_cost_no_more_than_they_are_long() {
     let most = [[0x2a, 0].repeat(32), [0x0a, 0].repeat(1_000)].concat();
     assert!(Parts::of(most.clone().into()).is_ok());
     assert!(refused([most, vec![0x2a, 0]].concat()).contains("more than 32 members"));
+    // Of parameters, inputs, outputs and raw contents.
+    for (key, most) in [(0x22, 64), (0x2a, 32), (0x32, 32), (0x3a, 32)] {
+        assert!(Parts::of([key, 0].repeat(most).into()).is_ok(), "{key:#x}");
+        let words = format!("field {} of the request has more than {most} members", key >> 3);
+        assert_eq!(refused([key, 0].repeat(most + 1)), words);
+    }
     // A hundred thousand inputs of two bytes each.
     assert!(refused([0x2a, 0].repeat(100_000)).contains("more than 32 members"));
-    assert!(refused([0x3a, 0].repeat(100_000)).contains("more than 32 members"));
-    let long = request(vec![input(&"n".repeat(REST_MAX), "UINT8", &[1], None)]);
-    assert!(refused(message(&long, &[])).contains("bytes beside its raw_input_contents"));
+}
+
+/// All fields count together, without raw contents.
+#[test]
+fn what_is_copied_of_a_message_is_bounded() {
+    // Key and length of a name take five bytes.
+    let named = |bytes: usize| InferRequest { model_name: "n".repeat(bytes), ..<_>::default() };
+    let most = message(&named(REST_MAX - 5), &[&[0; 9]]);
+    assert!(Parts::of(most.into()).is_ok());
+    let more = written(message(&named(REST_MAX - 4), &[])).unwrap_err();
+    assert!(more.text.contains("bytes beside its raw_input_contents"), "{more:?}");
+    let half = InferRequest { id: "7".repeat(REST_MAX / 2), ..named(REST_MAX / 2) };
+    assert!(Parts::of(message(&half, &[]).into()).is_err());
+    let names = InferRequest { id: "7".repeat(10_000), ..named(10_000) };
+    assert!(Parts::of(message(&names, &[]).into()).is_ok());
+}
+
+/// Zero is none, as clients write it who have no sequence.
+#[test]
+fn a_request_is_of_a_sequence_if_it_names_one() {
+    let cases = [
+        (Choice::Int64(-1), true),
+        (Choice::Int64(0), false),
+        (Choice::Uint64(1), true),
+        (Choice::Uint64(0), false),
+        (Choice::Text("s".into()), true),
+        (Choice::Text(String::new()), false),
+        (Choice::Bool(true), false),
+    ];
+    for (id, expected) in cases {
+        let mut request = request(vec![]);
+        request.parameters.insert("sequence_id".into(), parameter(id.clone()));
+        let (said, _) = written(message(&request, &[])).unwrap();
+        assert_eq!(said.is_sequence, expected, "{id:?}");
+    }
+    assert!(!written(message(&request(vec![]), &[])).unwrap().0.is_sequence);
 }
 
 proptest! {

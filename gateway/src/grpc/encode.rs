@@ -238,10 +238,14 @@ pub(super) fn statistics(said: &Value) -> Statistics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use baton_client::Extent;
+    use serde_json::json;
 
     use super::super::reader::framed;
     use super::*;
+    use crate::protocol::describe;
 
     const ASKED: [Asked; 2] =
         [Asked { index: 1, form: Form::Binary }, Asked { index: 0, form: Form::Shared }];
@@ -315,5 +319,98 @@ mod tests {
         let said = StreamProblem::decode(&message[..]).unwrap();
         let id = said.infer_response.map(|response| response.id);
         assert_eq!((said.error_message, id), (problem.text, Some("7".to_owned())));
+    }
+
+    /// What one protocol says of a model, the other says too.
+    #[test]
+    fn a_model_is_described_as_over_http() {
+        let (inputs, outputs) = (specs(), specs());
+        let model =
+            Model { name: "m", inputs: &inputs[..1], outputs: &outputs[1..], batch_max: 16 };
+        let said = metadata(&model);
+        let tensor = |tensor: &TensorMetadata| {
+            let TensorMetadata { name, datatype, shape } = tensor;
+            json!({ "name": name, "datatype": datatype, "shape": shape })
+        };
+        let over_grpc = json!({
+            "name": said.name, "versions": said.versions, "platform": said.platform,
+            "inputs": said.inputs.iter().map(tensor).collect::<Vec<_>>(),
+            "outputs": said.outputs.iter().map(tensor).collect::<Vec<_>>(),
+        });
+        assert_eq!(over_grpc, describe::metadata(&model));
+        let said = config(&model).config.unwrap();
+        let tensor = |name: &str, data_type: i32, dims: &[i64]| {
+            let element =
+                [(2, "TYPE_UINT8"), (11, "TYPE_FP32")].into_iter().collect::<HashMap<_, _>>();
+            json!([{ "name": name, "data_type": element[&data_type], "dims": dims }])
+        };
+        let over_grpc = json!({
+            "name": said.name, "platform": said.platform, "backend": said.backend,
+            "max_batch_size": said.max_batch_size,
+            "input": tensor(&said.input[0].name, said.input[0].data_type, &said.input[0].dims),
+            "output": tensor(&said.output[0].name, said.output[0].data_type, &said.output[0].dims),
+            "dynamic_batching": said.dynamic_batching.map(|Empty {}| json!({})),
+        });
+        assert_eq!(over_grpc, describe::config(&model));
+    }
+
+    #[test]
+    fn what_is_known_of_regions_and_models_is_said_in_full() {
+        let (name, key) = ("r".to_owned(), "/input".to_owned());
+        let said = regions(vec![Registration { name, key, offset: 7, byte_size: 9 }]).regions;
+        let Region { name, key, offset, byte_size } = &said["r"];
+        assert_eq!((said.len(), &name[..], &key[..]), (1, "r", "/input"));
+        assert_eq!((*offset, *byte_size), (7, 9));
+        let one = |is_ready| Indexed { name: "m".to_owned(), is_ready };
+        let said = index(&[one(true), one(false)]).models;
+        let words = said.iter().map(|model| {
+            let ModelIndex { name, version, state, reason } = model;
+            [name, version, state, reason].map(|word| &word[..])
+        });
+        let expected = [["m", "1", "READY", ""], ["m", "1", "UNAVAILABLE", "unloaded"]];
+        assert_eq!(words.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn statistics_are_those_of_the_other_protocol() {
+        let spent = |count: u64| json!({ "count": count, "ns": 10 * count });
+        let parts =
+            ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output"];
+        let all = parts.iter().chain(&["cache_hit", "cache_miss"]);
+        let stats: serde_json::Map<String, Value> =
+            (1..).zip(all).map(|(count, part)| ((*part).to_owned(), spent(count))).collect();
+        let model = json!({
+            "name": "m", "inference_count": 20, "execution_count": 30, "inference_stats": stats
+        });
+        let said = statistics(&json!({ "model_stats": [model] })).model_stats;
+        let said = &said[0];
+        assert_eq!((&said.name[..], &said.version[..]), ("m", "1"));
+        assert_eq!((said.inference_count, said.execution_count), (20, 30));
+        let stats = said.inference_stats.clone().unwrap();
+        let spent = [
+            stats.success,
+            stats.fail,
+            stats.queue,
+            stats.compute_input,
+            stats.compute_infer,
+            stats.compute_output,
+            stats.cache_hit,
+            stats.cache_miss,
+        ];
+        let of = |part: Option<Spent>| part.map(|Spent { count, ns }| (count, ns)).unwrap();
+        assert_eq!(spent.map(of), [1, 2, 3, 4, 5, 6, 7, 8].map(|count| (count, 10 * count)));
+    }
+
+    /// As `model_config.proto` numbers them.
+    #[test]
+    fn each_element_has_its_number() {
+        let types = [
+            "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+            "FP16", "FP32", "FP64", "STRING", "BF16",
+        ];
+        for &element in ElementType::ALL {
+            let number = types.iter().position(|name| *name == element.oip_name()).unwrap() + 1;
+            assert_eq!(Ok(config_type(element)), i32::try_from(number), "{element:?}");
+        }
     }
 }

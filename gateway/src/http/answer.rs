@@ -85,7 +85,11 @@ pub(crate) fn problem(app: &Arc<App>, activity: &Arc<Activity>, problem: &Proble
     let mut answer = words(app, activity, &json!({ "error": problem.text }));
     let status = StatusCode::from_u16(problem.kind.status());
     *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = answer.headers_mut();
+    say_in_headers(problem, answer.headers_mut());
+    answer
+}
+
+fn say_in_headers(problem: &Problem, headers: &mut HeaderMap) {
     if let Some(after) = problem.retry_after {
         headers.insert(RETRY_AFTER, seconds(after).into());
         headers.insert(RETRY_AFTER_MS, millis(after).into());
@@ -100,7 +104,6 @@ pub(crate) fn problem(app: &Arc<App>, activity: &Arc<Activity>, problem: &Proble
     if problem.kind == Kind::Method {
         headers.insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
-    answer
 }
 
 /// The answer to an inference, compressed if its client accepts that.
@@ -178,7 +181,36 @@ impl Coding {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn headers_say_what_a_client_can_do_about_a_problem() {
+        let said = |problem: Problem| {
+            let mut headers = HeaderMap::new();
+            say_in_headers(&problem, &mut headers);
+            let mut all: Vec<String> = headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .collect();
+            all.sort_unstable();
+            all
+        };
+        for &kind in Kind::ALL {
+            let expected: &[&str] = match kind {
+                Kind::Unauthenticated => &["www-authenticate: Bearer"],
+                Kind::Method => &["allow: GET, POST"],
+                _ => &[],
+            };
+            assert_eq!(said(Problem::new(kind, "x")), expected, "{kind:?}");
+        }
+        let shed = Problem::shed("x", Duration::from_millis(1_500));
+        assert_eq!(said(shed), ["retry-after-ms: 1500", "retry-after: 2"]);
+        let outcome = Some("dropped/no_backend".into());
+        let dropped = Problem { outcome, ..Problem::new(Kind::Unavailable, "x") };
+        assert_eq!(said(dropped), ["baton-outcome: dropped/no_backend"]);
+    }
 
     #[test]
     fn an_answer_is_compressed_as_its_client_accepts() {

@@ -176,7 +176,7 @@ impl Pixels {
         let bytes =
             decoder.decode().map_err(|error| format!("no JPEG that can be read: {error}"))?;
         let (width, height) = decoder.dimensions().unwrap_or_default();
-        let whole = width > 0 && height > 0 && bytes.len() == width * height * channels;
+        let whole = !bytes.is_empty() && bytes.len() == width * height * channels;
         let image = Self { bytes, width, height, channels };
         whole
             .then_some(image)

@@ -127,6 +127,8 @@ mod tests {
         for (key, file) in [("/input", "input"), ("input", "input"), ("..a", "..a")] {
             assert_eq!(registration("r", key, 4, 8).check(), Ok((file, 12)));
         }
+        let longest = "k".repeat(255);
+        assert_eq!(registration(&longest, &longest, 0, 8).check(), Ok((&longest[..], 8)));
         let long = "k".repeat(256);
         for key in ["", "/", ".", "..", "/..", "a/b", "../etc/passwd", "/a/../b", "a\0b", &long] {
             let text = registration("r", key, 0, 8).check().unwrap_err().text;

@@ -211,6 +211,39 @@ mod tests {
         }
     }
 
+    /// What changes something, and what has a body.
+    #[test]
+    fn the_protocol_says_which_calls_are_posts() {
+        let posts = [
+            "models/m/infer",
+            "repository/index",
+            "repository/models/m/load",
+            "repository/models/m/unload",
+            "systemsharedmemory/region/m/register",
+            "systemsharedmemory/region/m/unregister",
+            "systemsharedmemory/unregister",
+            "cudasharedmemory/unregister",
+        ];
+        let gets = [
+            "",
+            "health/live",
+            "health/ready",
+            "models/stats",
+            "models/m",
+            "models/m/ready",
+            "models/m/config",
+            "systemsharedmemory/status",
+            "systemsharedmemory/region/m/status",
+            "trace/setting",
+        ];
+        let is_post = |path: &str| route(&format!("/v2/{path}")).unwrap().is_post();
+        for (paths, expected) in [(&posts[..], true), (&gets[..], false)] {
+            for path in paths {
+                assert_eq!(is_post(path), expected, "{path}");
+            }
+        }
+    }
+
     #[test]
     fn other_paths_and_versions_are_not_found() {
         let others = [

@@ -93,6 +93,21 @@ fn no_load_is_spent_on_tasks_that_expire_meanwhile() {
     assert_eq!(held, [4, 5, 8], "of 0, 1, 4, 5 and 8 those with the most tasks");
 }
 
+/// Two loaders make four LOADs of 5 ms until 11 ms from now: only that for the fewest tasks is left out, and there is no need to
+/// begin with those for the most.
+#[test]
+fn two_loaders_have_time_for_twice_as_many_loads() {
+    let mut world = World::new(LoadRule::Baton, 0);
+    (0..2).for_each(|slot| world.join(slot));
+    for model in [0, 4, 8, 1, 5] {
+        let at = world.out.now + MS.times(11);
+        let waiting = Candidate { batch: model + 1, ..candidate(at) };
+        world.state.on_candidate(ModelId(model), Some(waiting));
+    }
+    world.state.on_timer(world.out.now, &mut world.out);
+    assert_eq!([held_by(&world, 0), held_by(&world, 1)], [[4], [1]]);
+}
+
 /// Tasks that cannot wait for a LOAD are given up without a candidate: their model is loaded for the next ones, if it is worth
 /// more than what leaves.
 #[test]

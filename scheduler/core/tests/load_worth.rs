@@ -219,6 +219,21 @@ fn a_copy_of_a_model_that_loses_tasks_goes_for_more_tasks_than_it_would_execute_
     }
 }
 
+/// Whatever it loses, without it none of its tasks would be executed.
+#[test]
+fn the_only_copy_of_a_model_that_loses_tasks_leaves_all_of_them_behind() {
+    for (coming, goes) in [(4, false), (5, true)] {
+        let mut stage = Stage::new(&[1]);
+        stage.place(0, 0);
+        stage.come(0, 100);
+        stage.execute(0, 0, MS.times(10));
+        stage.wait_for(0, 4, MS.times(50), QUARTER);
+        stage.wait_for(2, coming, MS.times(50), 0);
+        let expected = if goes { vec![(0, 2, vec![0], LoadReason::Waiting)] } else { vec![] };
+        assert_eq!(stage.plan(), expected, "{coming}");
+    }
+}
+
 /// Its tasks cannot wait for a LOAD, others' can.
 #[test]
 fn a_model_that_loses_all_its_tasks_is_loaded_for_those_to_come_before_those_that_wait() {

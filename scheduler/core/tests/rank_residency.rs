@@ -337,6 +337,16 @@ fn slots_that_more_urgent_candidates_need_all_of_are_theirs() {
     assert_eq!(granted_after(&mut world, 23), [(0, 2), (1, 3)], "model 3 is the least urgent");
 }
 
+/// The more urgent one would take the slot with the lowest number, and another one is as good for it.
+#[test]
+fn a_slot_that_more_urgent_candidates_can_do_without_is_not_theirs() {
+    let mut world = World::new(2, COPIES);
+    let ops = [Op::Leave { gpu: 0 }, Op::Leave { gpu: 1 }, Op::Load { model: 3, gpu: 2 }];
+    let candidates = [candidate(0, 23, 0), candidate(3, 23, 2)];
+    ops.iter().chain(&candidates).for_each(|op| drop(world.apply(op)));
+    assert_eq!(granted_after(&mut world, 23), [(3, 2), (0, 3)]);
+}
+
 #[test]
 fn slots_that_are_free_at_the_same_moment_go_by_urgency() {
     let mut world = World::new(2, COPIES);

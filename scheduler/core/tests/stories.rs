@@ -3,8 +3,8 @@
 mod world;
 
 use baton_core::{
-    Alternative, DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, Readiness, TaskId,
-    Unserved,
+    Alternative, DropReason, FrontendId, ModelConfig, ModelCounters, Nanos, NetworkDelay, Policy,
+    Readiness, TaskId, Unserved,
 };
 use world::{End, World, linear, ms, profile};
 
@@ -59,6 +59,16 @@ fn a_dispatch_delay_counts_from_the_moment_at_which_the_batch_was_due_last() {
     world.run_out();
     assert_eq!(world.batches[1].start, world.at(53.0));
     assert_eq!(world.batches[1].schedulable_at, world.at(53.0));
+}
+
+/// A quota refuses tasks before the model hears of them.
+#[test]
+fn what_a_model_tells_before_anything_came() {
+    let mut world = World::new(vec![deferred()], 1);
+    let model = &mut world.models[0];
+    assert_eq!((model.longest(), model.waiting()), (Nanos::MAX, 0), "no batch is too long for it");
+    model.count_refused();
+    assert_eq!(model.counters(), ModelCounters { refused: 1, ..ModelCounters::default() });
 }
 
 #[test]

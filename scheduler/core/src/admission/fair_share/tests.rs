@@ -76,6 +76,9 @@ fn after_a_silence_nothing_of_a_rush_is_left() {
         let end = fair_share.tick_ends + fair_share.tick.times(ticks);
         fair_share.close_ticks(end, fair_share.seen);
     };
+    let mut shorter = fair_share.clone();
+    silence(&mut shorter, MEMORY - 1);
+    assert!(shorter.served.sum > 0 && shorter.tenants[1].demand.now() > 0, "it fades");
     silence(&mut fair_share, MEMORY);
     assert_eq!((fair_share.queue_limit(), fair_share.tenants.len()), (None, 2));
     assert_eq!((fair_share.served.sum, fair_share.lost.sum), (0, 0));
