@@ -59,7 +59,7 @@ fn detector() -> OnnxFile {
     let inputs = vec![tensor("image", ElementType::F32, &image)];
     let boxes = [symbol("n"), Dim::Fixed(4), symbol(BOXES)];
     let outputs = vec![tensor("boxes", ElementType::F32, &boxes)];
-    OnnxFile { inputs, outputs, others: BTreeSet::new() }
+    OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
 }
 
 #[test]
