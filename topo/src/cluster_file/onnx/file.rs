@@ -113,6 +113,8 @@ pub(super) struct Tensor {
 pub(super) struct OnnxFile {
     pub(super) inputs: Vec<Tensor>,
     pub(super) outputs: Vec<Tensor>,
+    /// Outputs that cannot be served, such as sequences, and why not.
+    pub(super) unserved: Vec<(String, String)>,
     /// Files beside it that have weights of it, each once.
     pub(super) others: BTreeSet<String>,
     /// Names of the variants that its input selects, where the file says them; else empty.
@@ -141,9 +143,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
     let is_weight = |value: &&ValueInfo| graph.initializer.iter().any(|w| w.name == value.name);
     let inputs = graph.input.iter().filter(|value| !is_weight(value));
     let inputs = inputs.map(tensor).collect::<Result<_, _>>()?;
-    let outputs = graph.output.iter().map(tensor).collect::<Result<_, _>>()?;
+    let (mut outputs, mut unserved) = (Vec::new(), Vec::new());
+    for value in &graph.output {
+        match tensor(value) {
+            Ok(tensor) => outputs.push(tensor),
+            Err(why) => unserved.push((value.name.clone(), why)),
+        }
+    }
     let variants = variants(&model.metadata_props);
-    Ok(OnnxFile { inputs, outputs, others: others(&graph.initializer), variants })
+    Ok(OnnxFile { inputs, outputs, unserved, others: others(&graph.initializer), variants })
 }
 
 /// A variant as `baton supernet export` writes it down.
@@ -276,7 +284,13 @@ mod tests {
         let words = value("words", 8, vec![None]);
         assert!(said(&file(vec![words], &[])).contains("`words` has elements of type string"));
         let list = ValueInfo { name: "list".into(), r#type: Some(TypeProto { tensor: None }) };
-        assert!(said(&file(vec![list], &[])).contains("`list` is not a tensor"));
+        assert!(said(&file(vec![list.clone()], &[])).contains("`list` is not a tensor"));
+        let output = vec![list, value("y", 1, vec![])];
+        let graph = GraphProto { output, ..GraphProto::default() };
+        let model = ModelProto { graph: Some(graph), ..ModelProto::default() };
+        let read = parse(&model.encode_to_vec()).unwrap();
+        assert_eq!(read.outputs.iter().map(|output| &*output.name).collect::<Vec<_>>(), ["y"]);
+        assert_eq!(read.unserved, [("list".to_owned(), "`list` is not a tensor".to_owned())]);
     }
 
     #[test]

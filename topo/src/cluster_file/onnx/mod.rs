@@ -157,7 +157,7 @@ impl Keys {
         let fixed_batch = batch(&file.inputs)?;
         let mut extents = Extents::new(&self.dims);
         let input = self.input(&file.inputs, &mut extents)?;
-        let output = self.output(&file.outputs, &extents)?;
+        let output = self.output(file, &extents)?;
         for (row, max) in [(&input, INPUT_BYTES_MAX), (&output, OUTPUT_BYTES_MAX)] {
             if row.bytes_max() > max {
                 let what = format!("{row} has up to {} bytes, more than {max}", row.bytes_max());
@@ -191,8 +191,8 @@ impl Keys {
         row(inputs, false, extents)
     }
 
-    fn output(&self, outputs: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
-        let chosen = self.chosen(outputs)?;
+    fn output(&self, file: &OnnxFile, extents: &Extents<'_>) -> Result<Row, Refusal> {
+        let chosen = self.chosen(file)?;
         match (row(&chosen, true, extents), self.output_bytes) {
             (Ok(row), Some(bytes)) if row.bytes_max() != bytes => {
                 self.first_alone(&chosen, extents)
@@ -202,15 +202,26 @@ impl Keys {
         }
     }
 
-    fn chosen(&self, outputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
-        let Some(names) = &self.outputs else { return Ok(outputs.to_vec()) };
+    fn chosen(
+        &self,
+        OnnxFile { outputs, unserved, .. }: &OnnxFile,
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let all: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+        let refused = |what: String| match all.is_empty() {
+            true => ("file", what, "export the model anew".to_owned()),
+            false => ("outputs", what, format!("choose from {}", all.join(", "))),
+        };
+        let Some(names) = &self.outputs else {
+            return match unserved.first() {
+                Some((_, why)) => Err(refused(why.clone())),
+                None => Ok(outputs.clone()),
+            };
+        };
         let named = |name: &String| {
             let found = outputs.iter().find(|output| output.name == *name).cloned();
-            found.ok_or_else(|| {
-                let all: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
-                let fix = format!("choose from {}", all.join(", "));
-                ("outputs", format!("the model has no output `{name}`"), fix)
-            })
+            let why = unserved.iter().find(|(other, _)| other == name).map(|(_, why)| why.clone());
+            let missing = || format!("the model has no output `{name}`");
+            found.ok_or_else(|| refused(why.unwrap_or_else(missing)))
         };
         names.iter().map(named).collect()
     }

@@ -57,6 +57,9 @@ pub fn describe_pulled(table: &mut Table, pulled: &Path) -> Result<(), String> {
     if let Some(other) = stated.filter(|stated| !stated.eq_ignore_ascii_case(&found)) {
         return Err(format!("its SHA-256 is {found}, and the key sha256 says {other}"));
     }
+    if let Some((_, why)) = read.unserved.first().filter(|_| !table.contains_key("outputs")) {
+        return Err(format!("{why}; choose from its other outputs: --key outputs=[\"NAME\"]"));
+    }
     let lines = lines_of(&read)?;
     let bytes = u32::try_from(content.len()).map_err(|_| "it is too long".to_owned())?;
     table.insert("sha256".to_owned(), found.into());
@@ -100,6 +103,7 @@ fn of_lines(lines: &[String]) -> Result<OnnxFile, String> {
     let mut file = OnnxFile {
         inputs: Vec::new(),
         outputs: Vec::new(),
+        unserved: Vec::new(),
         others: BTreeSet::new(),
         variants: Vec::new(),
     };
@@ -140,7 +144,13 @@ mod tests {
     }
 
     fn file(inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> OnnxFile {
-        OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
+        OnnxFile {
+            inputs,
+            outputs,
+            unserved: Vec::new(),
+            others: BTreeSet::new(),
+            variants: Vec::new(),
+        }
     }
 
     fn symbol(name: &str) -> Dim {

@@ -24,6 +24,7 @@ fn encoder() -> OnnxFile {
     OnnxFile {
         inputs: vec![ids, mask],
         outputs: vec![embedding, score],
+        unserved: Vec::new(),
         others: BTreeSet::new(),
         variants: Vec::new(),
     }
@@ -32,7 +33,13 @@ fn encoder() -> OnnxFile {
 fn image(batch: Dim) -> OnnxFile {
     let inputs = vec![tensor("x", ElementType::F32, &[batch.clone(), Dim::Fixed(3), symbol("w")])];
     let outputs = vec![tensor("y", ElementType::F32, &[batch, symbol("y.1")])];
-    OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
+    OnnxFile {
+        inputs,
+        outputs,
+        unserved: Vec::new(),
+        others: BTreeSet::new(),
+        variants: Vec::new(),
+    }
 }
 
 fn keys(dims: &[(&str, u32)]) -> Keys {
@@ -59,7 +66,13 @@ fn detector() -> OnnxFile {
     let inputs = vec![tensor("image", ElementType::F32, &image)];
     let boxes = [symbol("n"), Dim::Fixed(4), symbol(BOXES)];
     let outputs = vec![tensor("boxes", ElementType::F32, &boxes)];
-    OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
+    OnnxFile {
+        inputs,
+        outputs,
+        unserved: Vec::new(),
+        others: BTreeSet::new(),
+        variants: Vec::new(),
+    }
 }
 
 #[test]
@@ -86,6 +99,26 @@ fn a_place_says_more_than_a_name_that_others_have_too() {
     let (signature, _) = keys(&dims).signature(&detector()).unwrap();
     assert_eq!(signature.input.to_string(), "image f32[3, ≤8, ≤6]");
     assert_eq!(signature.output.to_string(), "boxes f32[4, ≤7]");
+}
+
+/// Classifiers of scikit-learn: a label, and probabilities as a sequence of maps.
+#[test]
+fn outputs_that_cannot_be_served_are_left_out_on_request_only() {
+    let why = "`probability` is not a tensor".to_owned();
+    let unserved = vec![("probability".to_owned(), why.clone())];
+    let file = OnnxFile { unserved, ..encoder() };
+    let with = |outputs: Option<&str>| {
+        let outputs = outputs.map(|name| vec![name.to_owned()]);
+        Keys { outputs, ..keys(&[("seq", 4)]) }.signature(&file)
+    };
+    let fix = "choose from embedding, score".to_owned();
+    let refusal = ("outputs", why.clone(), fix);
+    assert_eq!(with(None).unwrap_err(), refusal);
+    assert_eq!(with(Some("probability")).unwrap_err(), refusal);
+    assert_eq!(with(Some("score")).unwrap().0.output.to_string(), "score f32[]");
+    let none = OnnxFile { outputs: Vec::new(), ..file };
+    let (key, what, _) = keys(&[("seq", 4)]).signature(&none).unwrap_err();
+    assert_eq!((key, what), ("file", why));
 }
 
 #[test]
