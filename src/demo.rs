@@ -69,9 +69,12 @@ fn story(args: &DemoArgs) -> Story {
 
 fn introduce(story: Story, with_onnx: bool, live: &mut Live) {
     match story {
-        Story::Supernet => live.line(
-            "a supernet on emulated GPUs: a burst, and a backend that dies in the middle of it",
-        ),
+        Story::Supernet => {
+            let on = if with_onnx { "the CPU, by ONNX Runtime" } else { "emulated GPUs" };
+            live.line(format_args!(
+                "a supernet on {on}: a burst, and a backend that dies in the middle of it"
+            ));
+        }
         Story::Cold => live.line("200 models on emulated GPUs whose memory holds 20 of them"),
         Story::Usual if with_onnx => {}
         Story::Usual => {

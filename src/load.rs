@@ -199,9 +199,9 @@ impl<'a> Runner<'a> {
             progress_every: Nanos::from_millis_f64(args.progress_every * 1e3),
             report: Arc::clone(&self.report),
         };
-        let live = &mut self.live;
-        let finished =
-            load::run(cluster, &config, Clock::start(), &self.stop, |now| show(args, live, now));
+        let (live, mut before) = (&mut self.live, Progress::default());
+        let show = |now: &Progress| show(args, live, &mut before, now);
+        let finished = load::run(cluster, &config, Clock::start(), &self.stop, show);
         self.live.finish();
         Ok(finished?)
     }
@@ -229,8 +229,8 @@ impl<'a> Runner<'a> {
             shapes: args.shapes.clone(),
             progress_every: Nanos::from_millis_f64(args.progress_every * 1e3),
         };
-        let (cluster, live) = (self.cluster, &mut self.live);
-        let show = |now: &Progress| show(args, live, now);
+        let (cluster, live, mut before) = (self.cluster, &mut self.live, Progress::default());
+        let show = |now: &Progress| show(args, live, &mut before, now);
         let finished = oip::run(cluster, &config, Clock::start(), &self.stop, show);
         self.live.finish();
         Ok(finished?)
@@ -254,9 +254,12 @@ impl SendDeadlineArg {
     }
 }
 
-fn show(args: &LoadArgs, live: &mut Live, progress: &Progress) {
+/// Where variants answer, with their accuracy since the line before.
+fn show(args: &LoadArgs, live: &mut Live, before: &mut Progress, progress: &Progress) {
+    let accuracy = progress.accuracy_since(&std::mem::replace(before, *progress));
     if !args.progress_json {
-        live.progress(progress);
+        let said = accuracy.map_or_else(String::new, |of| format!("  accuracy {of:.2} %"));
+        live.progress(format_args!("{progress}{said}"));
     } else if let Err(error) = tell(progress) {
         complain(&format!("progress could not be written: {error}"));
     }

@@ -37,7 +37,9 @@ fn main() -> ExitCode {
     let args = args::parse();
     process::prepare(args.die_with_parent);
     run(args.command).unwrap_or_else(|error| {
-        output::complain(&error.to_string());
+        if !output::is_cut_short(&*error) {
+            output::complain(&error.to_string());
+        }
         ExitCode::FAILURE
     })
 }

@@ -1,21 +1,47 @@
 //! The one place that writes to stdout, and what stderr gets besides the log.
 
-use std::fs;
+use std::error::Error;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use baton_leader::{SchedulerLocator, StartError};
 use baton_topo::{Cluster, Problem};
 
 /// Writes results to stdout and flushes: the process that started this one waits for the line.
 pub(crate) fn say(text: &str) -> io::Result<()> {
+    write(text).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::other(CutShort),
+        _ => error,
+    })
+}
+
+fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
         stdout.write_all(b"\n")?;
     }
     stdout.flush()
+}
+
+/// The reader of stdout has seen enough, as `head` has: nothing is wrong.
+#[derive(Debug)]
+struct CutShort;
+
+impl fmt::Display for CutShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stdout is closed")
+    }
+}
+
+impl Error for CutShort {}
+
+/// It is no error that people should see.
+pub(crate) fn is_cut_short(error: &(dyn Error + 'static)) -> bool {
+    let of_write = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    of_write.is_some_and(|error| error.is::<CutShort>())
 }
 
 /// As [`say`], with colour on a terminal unless `NO_COLOR` is set: the heading, what is as it must be, and what is not.

@@ -16,6 +16,15 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// As `baton sim zoo | head -1` does.
+#[test]
+fn nothing_is_wrong_when_nobody_reads_on() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = support::baton().args(["sim", "zoo"]).stdout(writer).output().unwrap();
+    assert_eq!(stderr(&output), "");
+}
+
 const GOOD: &str = r#"[scheduler]
 listen = "127.0.0.1:7700"
 

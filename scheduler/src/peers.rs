@@ -1,8 +1,8 @@
 //! Who a ModelThread is connected to, and who may connect: pure bookkeeping.
 
 use baton_core::{BackendId, FrontendId, Gpu, GpuId};
-use baton_rdma::wire::Role;
-use baton_rdma::{ConnId, Peer};
+use baton_rdma::wire::{RefuseCode, Role};
+use baton_rdma::{CloseReason, ConnId, Peer};
 
 use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
 
@@ -168,6 +168,11 @@ fn member(role: Role, number: u32) -> Option<Member> {
         Role::Backend => Some(Member::Backend(BackendId(number))),
         Role::Control | Role::ModelThread | Role::Operator => None,
     }
+}
+
+/// The peer goes in order: a ModelThread that stops has sent it away.
+pub(crate) fn is_farewell(reason: &CloseReason) -> bool {
+    matches!(reason, CloseReason::Refused { code: Some(RefuseCode::Shutdown), .. })
 }
 
 #[cfg(test)]

@@ -117,6 +117,27 @@ fn an_orderly_stop_loses_no_member() {
     assert_eq!(lost(&stage), 1);
 }
 
+/// One ModelThread has ended, another still waits for a batch: a member that the first has sent away closes all of its connections.
+#[test]
+fn who_goes_before_the_last_batch_is_not_lost() {
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 2, 1);
+    submit(&mut stage, &mut frontend, 0);
+    assert_eq!(planned(&stage.exchange(&mut backend)).len(), 1);
+    stage.scheduler.stop_serving();
+    assert_eq!(stage.exchange(&mut frontend), [farewell()], "by the one that has no batch");
+    // The ModelThread hears of it before the ControlThread does.
+    for conn in [frontend.threads[0], frontend.control] {
+        frontend.transport.close(conn, RefuseCode::Shutdown, "it looks for the next scheduler");
+        frontend.transport.flush();
+        stage.settle();
+    }
+    let counters = stage.scheduler.counters();
+    assert_eq!(
+        (counters.control_thread.lost.get(), stage.scheduler.control.finished()),
+        (0, false)
+    );
+}
+
 /// Its tasks have been given back by one ModelThread, another still waits for a batch. Joined again, it would submit them to a
 /// scheduler that is about to end.
 #[test]

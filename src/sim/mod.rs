@@ -4,6 +4,7 @@ mod bound;
 mod cluster;
 mod fuzz;
 mod fuzz_text;
+mod run_text;
 mod sweep;
 mod zoo;
 
@@ -12,7 +13,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
-use baton_sim::{Functions, Goodput, Report, Run, Scenario, Subject, write_functions};
+use baton_sim::{
+    Functions, Goodput, Run, Scenario, ScenarioError, ScenarioSource, Subject, write_functions,
+};
 use baton_topo::Clock;
 
 use crate::CommandResult;
@@ -51,8 +54,15 @@ const NO_RATE_RPS: f64 = 1.0;
 /// More than these take a core half a minute or so.
 const MANY_TASKS: f64 = 1e8;
 
+/// With a word on stderr about what is hardly meant.
+fn load(source: &ScenarioSource) -> Result<Scenario, ScenarioError> {
+    let scenario = source.load()?;
+    scenario.doubts().iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    Ok(scenario)
+}
+
 fn run_once(args: &SimRunArgs) -> CommandResult {
-    let scenario = args.source.source().load()?;
+    let scenario = load(&args.source.source())?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let rate_rps = rate_rps(&scenario, args)?;
     let run = Run { policy: args.policy, rate_rps, seed };
@@ -71,9 +81,9 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
     let submitted: u64 = report.models.iter().map(|model| model.submitted).sum();
     let simulated =
         submitted as f64 * scenario.end().as_millis_f64() / scenario.duration.as_millis_f64();
-    let ns_per_request = took_ns as f64 / simulated;
+    let ns_per_request = (took_ns as f64 / simulated).round() as u64;
     tracing::info!(ns_per_request, "simulated");
-    say(&if args.json { serde_json::to_string(&report)? } else { table(&report) })?;
+    say(&if args.json { serde_json::to_string(&report)? } else { run_text::table(&report) })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,6 +103,9 @@ fn rate_rps(scenario: &Scenario, args: &SimRunArgs) -> Result<f64, &'static str>
             replayed().map(|rate_rps| speed * rate_rps).ok_or("--speed is of a replay; give --rate")
         }
         (None, None) if is_closed(scenario) => Ok(NO_RATE_RPS),
+        (None, None) if scenario.replay.is_some() => {
+            Err("give --rate, the tasks per second in total, or --speed 1, which is the file's own")
+        }
         (None, None) => Err("give --rate, the tasks per second in total"),
     }
 }
@@ -103,14 +116,14 @@ fn is_closed(scenario: &Scenario) -> bool {
 }
 
 fn search(args: &SimGoodputArgs) -> CommandResult {
-    let scenario = args.source.source().load()?;
+    let scenario = load(&args.source.source())?;
     let goodput = baton_sim::goodput(&scenario, args.policy, args.seeds)?;
     say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn explain(args: &SimExplainArgs) -> CommandResult {
-    let scenario = args.source.source().load()?;
+    let scenario = load(&args.source.source())?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let run = Run { policy: args.policy, rate_rps: args.rate, seed };
     let explanation = baton_sim::explain(&scenario, run, subject(&args.subject)?)?;
@@ -128,49 +141,6 @@ fn subject(args: &ExplainSubject) -> Result<Subject, &'static str> {
         .or(dropped)
         .or(late)
         .ok_or("give one of --task, --batch, --at, --dropped, --late")
-}
-
-fn table(report: &Report) -> String {
-    let mut text = format!(
-        "{}: {:.0} tasks/s offered, {:.0} in time; {:.2} % bad, worst model {:.2} %; \
-         batches of {:.1}, GPUs busy {:.1} %\nlatency in ms: mean {}, median {}, p99 {}\n\n\
-         {:<24} {:>10} {:>10} {:>8} {:>8} {:>6} {:>9} {:>9} {:>9}\n",
-        report.policy,
-        report.offered_rps,
-        report.goodput_rps,
-        report.bad_rate * 100.0,
-        report.worst_model_bad_rate * 100.0,
-        report.mean_batch,
-        report.gpu_utilization * 100.0,
-        milliseconds(report.mean_ms),
-        milliseconds(report.p50_ms),
-        milliseconds(report.p99_ms),
-        "model",
-        "submitted",
-        "completed",
-        "late",
-        "dropped",
-        "batch",
-        "mean ms",
-        "p50 ms",
-        "p99 ms",
-    );
-    for model in &report.models {
-        let _infallible = writeln!(
-            text,
-            "{:<24} {:>10} {:>10} {:>8} {:>8} {:>6.1} {:>9} {:>9} {:>9}",
-            model.name,
-            model.submitted,
-            model.completed,
-            model.late,
-            model.dropped,
-            model.mean_batch,
-            milliseconds(model.mean_ms),
-            milliseconds(model.p50_ms),
-            milliseconds(model.p99_ms),
-        );
-    }
-    text
 }
 
 fn milliseconds(ms: Option<f64>) -> String {

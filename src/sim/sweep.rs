@@ -34,10 +34,12 @@ fn table(key: Option<&str>, is_search: bool, points: &[SweepPoint]) -> String {
     let key = key.unwrap_or_default();
     let value = |text: &str| if key.is_empty() { String::new() } else { format!("{text:<20} ") };
     let rates = if is_search { "" } else { "   offered      bad    worst  mean ms   p99 ms " };
+    let is_super = points.iter().any(|point| point.mean_accuracy.is_some());
+    let accuracy = if is_super { "  accuracy" } else { "" };
     let head = value(key);
     let _infallible = writeln!(
         text,
-        "{head}{:<16}{rates}{:>9} {:>9} {:>7} {:>7}",
+        "{head}{:<16}{rates}{:>9} {:>9} {:>7} {:>7}{accuracy}",
         "policy", "in time/s", "of bound", "GPUs", "batch",
     );
     for point in points {
@@ -49,9 +51,10 @@ fn table(key: Option<&str>, is_search: bool, points: &[SweepPoint]) -> String {
             }
             _ => String::new(),
         };
+        let accuracy = point.mean_accuracy.map_or_else(String::new, |of| format!(" {of:>8.2}%"));
         let _infallible = writeln!(
             text,
-            "{}{:<16}{rates}{:>9.0} {:>9.3} {:>6.1}% {:>7.1}",
+            "{}{:<16}{rates}{:>9.0} {:>9.3} {:>6.1}% {:>7.1}{accuracy}",
             value(point.value.as_deref().unwrap_or_default()),
             point.policy,
             point.goodput_rps,

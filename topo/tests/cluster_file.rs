@@ -345,6 +345,51 @@ fn digits_super(keys: [&str; 2]) -> String {
     )
 }
 
+/// The file selects by place, whatever the tables are called.
+#[test]
+fn tables_that_are_not_the_files_variants_are_warned_of() {
+    let warnings = |text: &str| -> Vec<String> {
+        check(text).warnings.iter().map(ToString::to_string).collect()
+    };
+    let two = warnings(&digits_super(["", ""]));
+    let own = "w4-d1, w6-d1, w6-d2, w12-d2, w12-d3, w24-d2, w24-d3";
+    let what = format!(
+        "variant: the file selects its variants by place, and they are {own}; fix: list all"
+    );
+    assert!(matches!(&two[..], [one] if one.contains(&what)), "{two:#?}");
+    let all = |names: &[&str]| {
+        let head = digits_super(["", ""]);
+        let (head, _) = head.split_once("[[model.variant]]").unwrap();
+        let table = |(at, name): (usize, &&str)| {
+            format!("[[model.variant]]\nname = \"{name}\"\naccuracy = 8{at}\n")
+        };
+        let tables: String = names.iter().enumerate().map(table).collect();
+        warnings(&format!("{head}{tables}[[backend]]\nname = \"b\"\n"))
+    };
+    let mut names: Vec<&str> = own.split(", ").collect();
+    assert_eq!(all(&names), Vec::<String>::new());
+    names[0] = "smallest";
+    assert_eq!(all(&names), Vec::<String>::new(), "a name of one's own");
+    names.swap(5, 6);
+    assert_eq!(all(&names).len(), 1);
+}
+
+#[test]
+fn accuracies_that_are_fractions_are_warned_of() {
+    let warnings = |most: f64| {
+        let variant = |name: &str, accuracy: f64, alpha: f64| {
+            format!(
+                "[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nalpha_ms = {alpha}\nbeta_ms = 1\n"
+            )
+        };
+        let (a, b) = (variant("a", 0.7, 1.0), variant("b", most, 2.0));
+        let head = "[[model]]\nname = \"m\"\nslo_ms = 360\n";
+        check(&format!("{head}{a}{b}[[backend]]\nname = \"b\"\n")).warnings
+    };
+    assert_eq!(warnings(1.1), []);
+    assert!(warnings(0.8)[0].to_string().contains("fix: give per cent: 80.2 instead of 0.802"));
+}
+
 #[test]
 fn variants_of_a_file_are_measured_unless_one_says_its_latencies() {
     let measured = |cluster: &Cluster| match cluster.models[0].engine {

@@ -29,7 +29,7 @@ const ZIPF: f64 = 0.9;
 const ANSWER: Duration = Duration::from_secs(5);
 /// Seconds that the plot shows.
 const SHOWN: usize = 16;
-/// Shorter spans between two lines, as at the end, show no rate.
+/// Shorter spans between two lines, as at the end, have no rate of their own.
 const SPAN_MIN_S: f64 = 0.1;
 
 const HEADER: &str = "\
@@ -127,26 +127,31 @@ struct Plot {
     before: CacheFigures,
     cold: Sparkline,
     loader: Sparkline,
+    /// The latest: cold tasks a second, the share of them in time, LOADs a second.
+    said: (f64, Option<f64>, f64),
 }
 
 impl Plot {
-    fn line(&mut self, progress: &Progress, figures: Option<CacheFigures>) -> String {
-        let figures = figures.unwrap_or(self.before);
-        let span = progress.seconds - self.seconds;
+    /// Takes in what has changed since the last line, if that is a while ago.
+    fn take(&mut self, seconds: f64, figures: CacheFigures) {
+        let span = seconds - self.seconds;
+        if span < SPAN_MIN_S {
+            return;
+        }
         let grown = |of: fn(&CacheFigures) -> u64| (of(&figures) - of(&self.before)) as f64;
         let (cold, in_time) = (grown(|f| f.cold), grown(|f| f.cold_in_time));
-        let (rate, loads) =
-            (cold / span.max(SPAN_MIN_S), grown(|f| f.loads) / span.max(SPAN_MIN_S));
-        (self.seconds, self.before) = (progress.seconds, figures);
-        if span >= SPAN_MIN_S {
-            self.cold.push(rate, SHOWN);
-            self.loader.push(figures.loader_busy, SHOWN);
-        }
-        let served = if cold > 0.0 {
-            format!("{:.0} %", 100.0 * (in_time / cold).min(1.0))
-        } else {
-            "-".into()
-        };
+        let served = (cold > 0.0).then(|| (in_time / cold).min(1.0));
+        self.said = (cold / span, served, grown(|f| f.loads) / span);
+        (self.seconds, self.before) = (seconds, figures);
+        self.cold.push(self.said.0, SHOWN);
+        self.loader.push(figures.loader_busy, SHOWN);
+    }
+
+    fn line(&mut self, progress: &Progress, figures: Option<CacheFigures>) -> String {
+        let figures = figures.unwrap_or(self.before);
+        self.take(progress.seconds, figures);
+        let (rate, served, loads) = self.said;
+        let served = served.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share));
         let Progress { seconds, completed, late, wrong_answers, .. } = *progress;
         let lost = progress.dropped + progress.failed;
         let mut line = format!(

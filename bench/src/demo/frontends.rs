@@ -78,7 +78,7 @@ pub(super) fn watch_with(
     let bound = processes.now() + Nanos::from_millis_f64(seconds * 1e3) + END_TIMEOUT;
     let mut reports = Reports::new(frontends.clone());
     let mut stopping = false;
-    while reports.open > 0 {
+    while reports.is_open.contains(&true) {
         follow(processes, &mut reports)?;
         if processes.is_stopping() && !std::mem::replace(&mut stopping, true) {
             processes.terminate(frontends.clone());
@@ -86,10 +86,10 @@ pub(super) fn watch_with(
         if processes.now() > bound {
             return Err(processes.too_slow(frontends.start, END_TIMEOUT).into());
         }
-        if reports.fresh >= reports.open {
+        if reports.are_fresh() {
             let line = show(processes, &reports.progress());
             processes.tell(Note::Progress(&line));
-            reports.fresh = 0;
+            reports.fresh.fill(false);
         }
     }
     Ok(reports.finished.into_iter().flatten().collect())
@@ -119,18 +119,19 @@ struct Reports {
     /// Their numbers among the children.
     frontends: Range<usize>,
     latest: Vec<Progress>,
-    /// How many of these are new since the last time they were shown.
-    fresh: usize,
+    /// Which of these are new since the last time they were shown.
+    fresh: Vec<bool>,
     finished: Vec<Option<Finished>>,
-    /// Frontends that may still say something.
-    open: usize,
+    /// Which frontends may still say something.
+    is_open: Vec<bool>,
 }
 
 impl Reports {
     fn new(frontends: Range<usize>) -> Self {
         let count = frontends.len();
         let latest = vec![Progress::default(); count];
-        Self { frontends, latest, fresh: 0, finished: vec![None; count], open: count }
+        let (fresh, is_open) = (vec![false; count], vec![true; count]);
+        Self { frontends, latest, fresh, finished: vec![None; count], is_open }
     }
 
     fn add(&mut self, child: usize, message: Message) {
@@ -138,7 +139,7 @@ impl Reports {
         match message {
             Message::Progress(progress) => {
                 self.latest[index] = progress;
-                self.fresh += 1;
+                self.fresh[index] = true;
             }
             Message::Finished(counts) => self.finished[index] = Some(counts),
         }
@@ -149,13 +150,41 @@ impl Reports {
         if !self.frontends.contains(&child) {
             return false;
         }
-        self.open -= 1;
-        self.finished[child - self.frontends.start].is_some()
+        let index = child - self.frontends.start;
+        self.is_open[index] = false;
+        self.finished[index].is_some()
+    }
+
+    /// There is news of each frontend that has any: what one alone did in the last second is no rate.
+    fn are_fresh(&self) -> bool {
+        let mut both = self.fresh.iter().zip(&self.is_open);
+        self.fresh.contains(&true) && both.all(|(is_fresh, is_open)| *is_fresh || !is_open)
     }
 
     fn progress(&self) -> Progress {
         let mut all = Progress::default();
         self.latest.iter().for_each(|progress| all.merge(progress));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_news_of_each_frontend_that_runs() {
+        let progress = || Message::Progress(Progress::default());
+        let mut reports = Reports::new(5..7);
+        assert!(!reports.are_fresh());
+        [0, 1].into_iter().for_each(|_| reports.add(5, progress()));
+        assert!(!reports.are_fresh(), "two of one");
+        reports.add(6, progress());
+        assert!(reports.are_fresh());
+        reports.fresh.fill(false);
+        reports.closed(5);
+        assert!(!reports.are_fresh(), "an end is no news of load");
+        reports.add(6, progress());
+        assert!(reports.are_fresh());
     }
 }

@@ -36,8 +36,8 @@ const PEAK_PER_CORE: f64 = 3_000.0;
 /// How long the scheduler may take to say how long the variants take.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Seconds that the plot shows.
-const SHOWN: usize = 24;
-/// Shorter spans between two lines, as at the end, show no rate.
+const SHOWN: usize = 16;
+/// Shorter spans between two lines, as at the end, have no rate of their own.
 const SPAN_MIN_S: f64 = 0.1;
 
 /// A variant: name, accuracy, and its ℓ(b) or nothing if backends measure it.
@@ -93,6 +93,10 @@ const DIGITS: Supernet = Supernet {
     burst: 10.0,
     peak: None,
 };
+
+/// Where the cores execute more than they can offer.
+const TOO_FAST: &str = "the dearest variant is so fast here that the burst may cost no accuracy; without \
+                        ORT_DYLIB_PATH the variants are emulated, and it does";
 
 const HEADER: &str = "\
 # Written by `baton demo --supernet`.
@@ -156,10 +160,10 @@ impl Supernet {
         peak / self.burst * (1.0 + (self.burst - 1.0) * burst) / frontends::FRONTENDS as f64
     }
 
-    /// Tasks per second in the burst.
-    fn peak(&self, scheduler: SocketAddr) -> Result<f64, DemoError> {
+    /// Tasks per second in the burst, and whether this machine could offer as many as it should be.
+    fn peak(&self, scheduler: SocketAddr) -> Result<(f64, bool), DemoError> {
         if let Some(peak) = self.peak {
-            return Ok(peak);
+            return Ok((peak, true));
         }
         let mut operator = Operator::connect(&SchedulerLocator::from(scheduler), None, ANSWER)?;
         let status = operator.status(ANSWER)?;
@@ -167,7 +171,8 @@ impl Supernet {
         let latency_ms = dearest.map_or(f64::INFINITY, |variant| variant.latency_ms);
         let cores = available_parallelism().map_or(1, NonZeroUsize::get) as f64;
         let of_slot = f64::from(BATCH_MAX) * 1e3 / latency_ms;
-        Ok((BURST_OF_A_SLOT * of_slot).min(PEAK_PER_CORE * cores))
+        let (wanted, most) = (BURST_OF_A_SLOT * of_slot, PEAK_PER_CORE * cores);
+        Ok((wanted.min(most), wanted <= most))
     }
 }
 
@@ -192,11 +197,14 @@ pub(super) fn run(
 ) -> Result<Vec<Finished>, DemoError> {
     let (supernet, seconds) = (Supernet::of(config), config.seconds);
     let scenario = file.path.with_file_name("load.toml").display().to_string();
-    let (name, peak) = (supernet.name, supernet.peak(scheduler)?);
+    let (name, (peak, is_enough)) = (supernet.name, supernet.peak(scheduler)?);
     let (mean, calm) = (supernet.mean_rate(peak), peak / supernet.burst);
     let offers = ["--scenario".to_owned(), scenario, format!("--rps={mean}")];
     let what = format!("{calm:.0} tasks/s of {name}, and {peak:.0}/s in a burst");
     let started = frontends::start_with(processes, file, scheduler, (&offers, &what), seconds)?;
+    if !is_enough {
+        processes.tell(Note::Step(TOO_FAST));
+    }
     let mut plot = Plot::of(supernet, peak);
     let mut alive = true;
     frontends::watch_with(processes, started, seconds, |processes, progress| {
@@ -215,6 +223,8 @@ struct Plot {
     before: Progress,
     load: Sparkline,
     accuracy: Sparkline,
+    /// The latest, as the line says them.
+    said: (f64, Option<f64>),
     peak: f64,
     accuracies: Range<f64>,
 }
@@ -226,22 +236,28 @@ impl Plot {
             before: Progress::default(),
             load: Sparkline::default(),
             accuracy: Sparkline::default(),
+            said: (0.0, None),
             peak,
             accuracies: accuracy(0)..accuracy(supernet.variants.len() - 1),
         }
     }
 
-    fn line(&mut self, progress: &Progress) -> String {
+    /// Takes in what has changed since the last line, if that is a while ago.
+    fn take(&mut self, progress: &Progress) {
         let span = progress.seconds - self.before.seconds;
-        let rate = (progress.submitted - self.before.submitted) as f64 / span.max(SPAN_MIN_S);
-        let answers = progress.accuracies.0 - self.before.accuracies.0;
-        let sum = progress.accuracies.1 - self.before.accuracies.1;
-        self.before = *progress;
-        if span >= SPAN_MIN_S {
-            self.load.push(rate, SHOWN);
+        if span < SPAN_MIN_S {
+            return;
         }
-        let accuracy = (answers > 0).then(|| sum / answers as f64);
+        let rate = (progress.submitted - self.before.submitted) as f64 / span;
+        let accuracy = progress.accuracy_since(&self.before);
+        self.load.push(rate, SHOWN);
         accuracy.into_iter().for_each(|accuracy| self.accuracy.push(accuracy, SHOWN));
+        (self.before, self.said) = (*progress, (rate, accuracy));
+    }
+
+    fn line(&mut self, progress: &Progress) -> String {
+        self.take(progress);
+        let (rate, accuracy) = self.said;
         let lost = progress.dropped + progress.failed;
         let known = accuracy.map_or_else(|| "-".to_owned(), |accuracy| format!("{accuracy:.2} %"));
         let load = self.load.drawn(0.0..self.peak * 1.3);
@@ -330,5 +346,7 @@ mod tests {
         assert!(line.contains("150/s  accuracy █ 80.16 %"), "{line}");
         let line = plot.line(&at(2.0, 900, (900, 150.0 * 80.16 + 750.0 * 73.82)));
         assert!(line.contains("750/s  accuracy █▁ 73.82 %"), "{line}");
+        let line = plot.line(&at(2.01, 1_000, (1_000, 150.0 * 80.16 + 850.0 * 73.82)));
+        assert!(line.contains("750/s  accuracy █▁ 73.82 %  1000 answered"), "{line}");
     }
 }

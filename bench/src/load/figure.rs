@@ -74,6 +74,7 @@ fn svg(
     let mut panels = Vec::new();
     if let Some(timeline) = timeline {
         panels.extend([rates(timeline), latencies(timeline)]);
+        panels.extend(accuracies(timeline));
     }
     let mut rows = vec![Row { height: HEIGHT, panels }];
     if let Some(knee) = knee {
@@ -131,6 +132,17 @@ fn latencies(timeline: &Timeline) -> Panel {
         Line { style: LATENCY, points: points.collect(), mark_every: 0 }
     };
     panel(timeline, "latency, ms", vec![line(0.5), line(0.99)])
+}
+
+/// Nothing without variants.
+fn accuracies(timeline: &Timeline) -> Option<Panel> {
+    let points = timeline.parts().filter_map(|(at, part)| Some((at, part.mean_accuracy()?)));
+    let points: Vec<(f64, f64)> = points.collect();
+    let fold = |of: fn(f64, f64) -> f64| points.iter().map(|point| point.1).reduce(of);
+    let (least, most) = (fold(f64::min)?, fold(f64::max)?);
+    let line = Line { style: GOOD, points, mark_every: 0 };
+    let label = "accuracy of the answers, %";
+    Some(Panel { y: Axis::around(label, least, most), ..panel(timeline, label, vec![line]) })
 }
 
 fn panel(timeline: &Timeline, label: &str, lines: Vec<Line>) -> Panel {
@@ -197,6 +209,22 @@ mod tests {
             timeline.ended(due, if ms % 50 == 0 { End::Lost } else { End::Good(latency) });
         }
         timeline
+    }
+
+    #[test]
+    fn accuracy_has_a_panel_where_variants_answer() {
+        let report = Report::new(&[], Circumstances { seconds: 10.0, ..Circumstances::default() });
+        let mut timeline = timeline();
+        let word = "accuracy of the answers, %";
+        assert!(!svg("t", &report, Some(&timeline), None).unwrap().contains(word));
+        for (second, accuracy) in [(1, 80.16), (1, 78.0), (2, 73.82)] {
+            timeline.answered(Nanos::from_millis(1_000 * second), accuracy);
+        }
+        let panel = accuracies(&timeline).unwrap();
+        let Content::Lines { lines, .. } = panel.content else { panic!("lines") };
+        assert_eq!(lines[0].points, [(1.5, 79.08), (2.5, 73.82)]);
+        assert!((65.0..73.82).contains(&panel.y.from) && (79.08..90.0).contains(&panel.y.to));
+        assert!(svg("t", &report, Some(&timeline), None).unwrap().contains(word));
     }
 
     #[test]

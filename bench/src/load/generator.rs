@@ -243,6 +243,7 @@ impl Generator {
     fn submit(&mut self, due: Due) -> Nanos {
         let tally = &mut self.targets[due.model].tally;
         let (number, now) = (tally.submitted, self.clock.now());
+        due.within.into_iter().for_each(|within| tally.asks_for(within));
         tally.arrival(due.at, now);
         match self.try_submit(number, due) {
             Ok(task) => self.follow(task),
@@ -370,7 +371,8 @@ impl Target {
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");
                 }
                 self.tally.answer(task.due, reply.timing(), verdict);
-                reply.variant().into_iter().for_each(|variant| self.tally.answered_by(variant));
+                let variant = reply.variant();
+                variant.into_iter().for_each(|of| self.tally.answered_by(task.due, of));
                 return Some(verdict);
             }
         }

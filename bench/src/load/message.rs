@@ -47,6 +47,12 @@ impl Progress {
         progress
     }
 
+    /// Mean accuracy of the variants that have answered since, per cent; `None` if none has.
+    pub fn accuracy_since(&self, before: &Self) -> Option<f64> {
+        let answers = self.accuracies.0.saturating_sub(before.accuracies.0);
+        (answers > 0).then(|| (self.accuracies.1 - before.accuracies.1) / answers as f64)
+    }
+
     /// Adds another generator's counts; the time is the later one's.
     pub fn merge(&mut self, other: &Self) {
         self.seconds = self.seconds.max(other.seconds);

@@ -50,6 +50,7 @@ pub use schedule::Offered;
 pub(crate) use schedule::{Due, Schedule};
 pub use search::{Ask, Knee, Point, Search, Seen};
 pub(crate) use supply::Supply;
+pub use table::busiest;
 pub(crate) use table::write_reasons;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};

@@ -1,6 +1,6 @@
 //! A [`Report`] for people.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
 use super::caches::ColdFigures;
@@ -24,7 +24,8 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
         row(&model.name, &model.totals, model.slo_ms, decimal(model.mean_batch))
     };
     let total = row("all", &report.totals, None, String::new());
-    let (shown, others) = busiest(&report.models);
+    let (shown, others) = busiest(&report.models, |model| model.totals.submitted);
+    let of_shown: Vec<&str> = shown.iter().map(|model| model.name.as_str()).collect();
     let rows: Vec<[String; 10]> = shown.into_iter().map(of_model).chain([total]).collect();
     let widths: Vec<usize> = (0..HEADINGS.len())
         .map(|c| rows.iter().map(|row| row[c].len()).chain([HEADINGS[c].len()]).max().unwrap_or(0))
@@ -37,22 +38,54 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
         writeln!(f, "{others} more models with fewer tasks have no row; --json has them all")?;
     }
     writeln!(f, "{LEGEND}\n")?;
-    for model in &report.models {
-        write_reasons(f, &model.name, "dropped", &model.dropped_by_reason)?;
-        write_reasons(f, &model.name, "failed", &model.failed_by_reason)?;
-    }
+    write_all_reasons(f, &report.models, &of_shown)?;
     write_summary(f, report)
 }
 
-/// The models that have rows, in their order, and how many have none.
-fn busiest(models: &[ModelReport]) -> (Vec<&ModelReport>, usize) {
-    let mut tasks: Vec<u64> = models.iter().map(|model| model.totals.submitted).collect();
-    tasks.sort_unstable_by_key(|&tasks| Reverse(tasks));
-    let least = tasks.get(ROWS_MAX - 1).copied().unwrap_or(0);
-    let often = models.iter().filter(|model| model.totals.submitted >= least);
-    let shown: Vec<&ModelReport> = often.take(ROWS_MAX).collect();
+/// Of models with the most tasks, those that have rows in a text, in their order; and how many have none.
+pub fn busiest<M>(models: &[M], tasks: fn(&M) -> u64) -> (Vec<&M>, usize) {
+    let mut counts: Vec<u64> = models.iter().map(tasks).collect();
+    counts.sort_unstable_by_key(|&tasks| Reverse(tasks));
+    let least = counts.get(ROWS_MAX - 1).copied().unwrap_or(0);
+    let more = counts.iter().filter(|&&tasks| tasks > least).count();
+    // Of those that have as many as the last one, no more than there is room for.
+    let mut room = ROWS_MAX - more.min(ROWS_MAX);
+    let has_row = |model: &&M| match tasks(model).cmp(&least) {
+        Ordering::Less => false,
+        Ordering::Equal if room == 0 => false,
+        Ordering::Equal => {
+            room -= 1;
+            true
+        }
+        Ordering::Greater => true,
+    };
+    let shown: Vec<&M> = models.iter().filter(has_row).collect();
     let others = models.len() - shown.len();
     (shown, others)
+}
+
+/// Those without rows are summed up.
+fn write_all_reasons(
+    f: &mut fmt::Formatter<'_>,
+    models: &[ModelReport],
+    with_rows: &[&str],
+) -> fmt::Result {
+    let mut others = [Reasons::new(), Reasons::new()];
+    for model in models {
+        let reasons = [&model.dropped_by_reason, &model.failed_by_reason];
+        if with_rows.contains(&model.name.as_str()) {
+            write_reasons(f, &model.name, "dropped", reasons[0])?;
+            write_reasons(f, &model.name, "failed", reasons[1])?;
+            continue;
+        }
+        for (sum, reasons) in others.iter_mut().zip(reasons) {
+            reasons
+                .iter()
+                .for_each(|(reason, tasks)| *sum.entry(reason.clone()).or_default() += tasks);
+        }
+    }
+    write_reasons(f, "the others", "dropped", &others[0])?;
+    write_reasons(f, "the others", "failed", &others[1])
 }
 
 /// Nothing without caches.
@@ -204,4 +237,31 @@ pub(crate) fn write_reasons(
     }
     let list: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
     writeln!(f, "{model}: {what}: {}", list.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tally::tests::sample;
+
+    #[test]
+    fn the_busiest_models_have_rows_wherever_they_stand() {
+        let tasks: Vec<u64> = (0..100).map(|at| if at == 99 { 7 } else { at / 50 }).collect();
+        let (shown, others) = busiest(&tasks, |&tasks| tasks);
+        assert_eq!((shown.len(), others), (30, 70));
+        assert_eq!((*shown[0], *shown[28], *shown[29]), (1, 1, 7));
+        assert_eq!(busiest(&[0, 0, 1], |&tasks| tasks), (vec![&0, &0, &1], 0));
+    }
+
+    #[test]
+    fn models_without_rows_share_a_line_of_reasons() {
+        let tallies: Vec<_> = (0..33).map(|at| sample(&format!("m-{at}"))).collect();
+        let text = Report::new(&tallies, Circumstances::default()).to_string();
+        assert!(text.contains("\nm-29: dropped: window 2\n") && !text.contains("\nm-30: dropped"));
+        assert!(text.contains("\nthe others: dropped: window 6\n"), "{text}");
+        assert!(
+            text.contains("\nthe others: failed: backend_lost 3, slab_exhausted 3\n"),
+            "{text}"
+        );
+    }
 }

@@ -25,9 +25,12 @@ pub type Reasons = BTreeMap<String, u64>;
 pub struct Tally {
     /// The model's name.
     pub name: String,
-    /// The model's latency objective; zero where it is not known.
+    /// The latency objective of its tasks; zero where it is not known, or not the same for all.
     #[serde(default)]
     pub slo_ms: f64,
+    /// That of the latest task.
+    #[serde(default)]
+    pub(crate) objective_ms: f64,
     /// Tasks that arrived; each one counts, submitted in earnest or refused on the spot.
     pub submitted: u64,
     /// Tasks answered, in time or late.
@@ -85,14 +88,25 @@ pub struct VariantTally {
 impl Tally {
     /// Counts nothing yet.
     pub fn new(name: &str, slo: Duration) -> Self {
-        Self { name: name.to_owned(), slo_ms: slo.as_secs_f64() * 1e3, ..Self::default() }
+        let slo_ms = slo.as_secs_f64() * 1e3;
+        Self { name: name.to_owned(), slo_ms, objective_ms: slo_ms, ..Self::default() }
+    }
+
+    /// How long the next task may take, by the scenario or the replay.
+    pub(crate) fn asks_for(&mut self, within: Nanos) {
+        self.objective_ms = within.as_millis_f64();
+        if self.submitted == 0 {
+            self.slo_ms = self.objective_ms;
+        } else if self.slo_ms != self.objective_ms {
+            self.slo_ms = 0.0;
+        }
     }
 
     /// Counts an arrival that was due at `due` and dealt with at `now`.
     pub(crate) fn arrival(&mut self, due: Nanos, now: Nanos) {
         self.submitted += 1;
         self.lag.record(now - due);
-        let late_ms = (LATE_PART * self.slo_ms).max(1.0);
+        let late_ms = (LATE_PART * self.objective_ms).max(1.0);
         self.sent_late += u64::from((now - due).as_millis_f64() > late_ms);
         if let Some(timeline) = &mut self.timeline {
             timeline.submitted(due);
@@ -180,10 +194,13 @@ impl Tally {
         self.variants = variants.iter().map(none).collect();
     }
 
-    /// Counts an answer of a variant.
-    pub(crate) fn answered_by(&mut self, variant: &ModelVariant) {
+    /// Counts an answer of a variant to a task that was due at `due`.
+    pub(crate) fn answered_by(&mut self, due: Nanos, variant: &ModelVariant) {
         if let Some(tally) = self.variants.get_mut(usize::from(variant.index())) {
             tally.tasks += 1;
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.answered(due, variant.accuracy());
         }
     }
 
@@ -323,6 +340,22 @@ pub(crate) mod tests {
         let timeline = tally.timeline.as_ref().unwrap();
         let ends = timeline.parts().map(|(_, part)| [part.good, part.late, part.lost]);
         assert_eq!(ends.take(2).collect::<Vec<_>>(), [[3, 1, 0], [0, 0, 4]]);
+    }
+
+    /// A scenario or a replay says it for each task.
+    #[test]
+    fn an_objective_is_that_of_the_tasks_and_none_where_they_differ() {
+        let ms = Nanos::from_millis;
+        let mut tally = Tally::new("m", Duration::from_millis(40));
+        let mut arrive = |within: u64, late: u64| {
+            tally.asks_for(ms(within));
+            tally.arrival(ms(100), ms(100 + late));
+            (tally.slo_ms, tally.sent_late)
+        };
+        assert_eq!(arrive(200, 9), (200.0, 0), "a twentieth of it");
+        assert_eq!(arrive(200, 11), (200.0, 1));
+        assert_eq!(arrive(60, 4), (0.0, 2));
+        assert_eq!(arrive(200, 9), (0.0, 2));
     }
 
     #[test]

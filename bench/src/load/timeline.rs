@@ -25,6 +25,8 @@ pub(crate) struct Part {
     pub(crate) good: u64,
     pub(crate) late: u64,
     pub(crate) lost: u64,
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    accuracies: (u64, f64),
     /// Microseconds, two digits; none before the first answer.
     latency: Option<Histogram<u32>>,
 }
@@ -40,6 +42,12 @@ impl Part {
         self.latency.as_ref().map(|latency| latency.value_at_quantile(q) as f64 / 1e3)
     }
 
+    /// Of the variants that answered, per cent.
+    pub(crate) fn mean_accuracy(&self) -> Option<f64> {
+        let (answers, sum) = self.accuracies;
+        (answers > 0).then(|| sum / answers as f64)
+    }
+
     /// Share of the tasks that were not answered in time.
     fn bad(&self) -> f64 {
         1.0 - self.good as f64 / self.submitted as f64
@@ -50,6 +58,8 @@ impl Part {
         self.good += other.good;
         self.late += other.late;
         self.lost += other.lost;
+        self.accuracies.0 += other.accuracies.0;
+        self.accuracies.1 += other.accuracies.1;
         match (&mut self.latency, &other.latency) {
             (Some(own), Some(other)) => own.add(other).expect("both have the same bounds"),
             (own @ None, other) => own.clone_from(other),
@@ -94,6 +104,13 @@ impl Timeline {
             }
             End::Lost => part.lost += 1,
         }
+    }
+
+    /// A variant of this accuracy, per cent, has answered it.
+    pub(crate) fn answered(&mut self, due: Nanos, accuracy: f64) {
+        let part = self.part(due);
+        part.accuracies.0 += 1;
+        part.accuracies.1 += accuracy;
     }
 
     /// Middle of each part, seconds from the start, and the part.
@@ -210,9 +227,12 @@ mod tests {
 
     #[test]
     fn models_of_a_run_add_up() {
-        let mut both = with_losses([5; 10]);
-        both.merge(&with_losses([15; 10]));
+        let [mut both, mut other] = [with_losses([5; 10]), with_losses([15; 10])];
+        both.answered(due(0), 80.0);
+        [70.0, 75.0].into_iter().for_each(|accuracy| other.answered(due(0), accuracy));
+        both.merge(&other);
         let (_, part) = both.parts().next().unwrap();
+        assert_eq!(part.mean_accuracy(), Some(75.0));
         assert_eq!((part.submitted, part.good, part.lost), (200, 180, 20));
         assert_eq!(part.quantile_ms(0.5).map(f64::round), Some(5.0));
     }

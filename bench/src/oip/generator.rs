@@ -145,6 +145,7 @@ impl Load {
         let mut state = self.state.borrow_mut();
         let target = &mut state.targets[model];
         let number = target.tally.submitted;
+        within.into_iter().for_each(|within| target.tally.asks_for(within));
         target.tally.arrival(due, self.clock.now());
         let deadline = due + within.unwrap_or(target.within);
         if state.outstanding >= OUTSTANDING_MAX {

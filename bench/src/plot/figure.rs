@@ -137,6 +137,15 @@ impl Axis {
         Self::linear(label, 0.0, (most / step - 1e-9).ceil() * step, step, digits)
     }
 
+    /// From a round number below `least` to one above `most`, for values far from 0.
+    pub(crate) fn around(label: &str, least: f64, most: f64) -> Self {
+        let step =
+            [0.1, 0.2, 0.5, 1.0, 2.0, 5.0].into_iter().find(|step| step * 5.0 >= most - least);
+        let step = step.unwrap_or(10.0);
+        let (from, to) = ((least / step).floor() * step, (most / step).floor() * step + step);
+        Self::linear(label, from, to, step, usize::from(step < 1.0))
+    }
+
     /// From the tenth below `least` to 1, for values that lie close together.
     pub(crate) fn up_to_one(label: &str, least: f64) -> Self {
         let from = ((least - 0.02).clamp(0.0, 0.8) * 10.0).floor() / 10.0;
@@ -184,6 +193,20 @@ mod tests {
             stairs(&[(3.0, 0.2), (4.0, 1.0)]),
             [(3.0, 0.0), (3.0, 0.2), (4.0, 0.2), (4.0, 1.0)]
         );
+    }
+
+    #[test]
+    fn an_axis_around_its_data_has_ticks_on_round_numbers() {
+        for (least, most, ends) in
+            [(73.82, 80.16, (72.0, 82.0)), (95.7, 95.7, (95.7, 95.8)), (0.0, 100.0, (0.0, 110.0))]
+        {
+            let axis = Axis::around("x", least, most);
+            assert!(
+                (axis.from - ends.0).abs() < 1e-9 && (axis.to - ends.1).abs() < 1e-9,
+                "{axis:?}"
+            );
+            assert!((2..=12).contains(&axis.ticks.len()), "{axis:?}");
+        }
     }
 
     #[test]

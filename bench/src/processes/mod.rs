@@ -60,6 +60,8 @@ pub(crate) struct Processes<'a> {
     children: Vec<Child>,
     /// Names of those that died before they were asked to end.
     lost: Vec<String>,
+    /// Numbers of those that were killed.
+    killed: Vec<usize>,
     sender: SyncSender<ChildEvent>,
     events: Receiver<ChildEvent>,
     /// Removed once the children are gone.
@@ -75,8 +77,8 @@ impl<'a> Processes<'a> {
         note: &'a mut dyn FnMut(Note<'_>),
     ) -> Self {
         let (sender, events) = sync_channel(EVENTS_MAX);
-        let (children, lost) = (Vec::new(), Vec::new());
-        Self { config, clock, stop, note, children, lost, sender, events, folder }
+        let (children, lost, killed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { config, clock, stop, note, children, lost, killed, sender, events, folder }
     }
 
     /// Starts the scheduler and the backends, and returns once all are up: the scheduler's address.
@@ -164,7 +166,8 @@ impl<'a> Processes<'a> {
     }
 
     /// Kills a child, which has no time to say anything.
-    pub(crate) fn kill(&self, number: usize) {
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.killed.push(number);
         self.children[number].signal(Signal::KILL);
     }
 
@@ -233,13 +236,16 @@ impl<'a> Processes<'a> {
         self.events.recv_timeout(STOP_INTERVAL).ok()
     }
 
-    /// Tells that a child is gone.
+    /// Tells that a child is gone, unless it was killed.
     pub(crate) fn died(&mut self, number: usize) -> Result<(), ProcessError> {
         let child = &mut self.children[number];
         let status = describe(child.wait(EXIT_TIMEOUT)?);
-        let text = format!("{} died ({status}); its log ends:\n{}", child.name, child.log_tail());
         self.lost.push(child.name.clone());
-        (self.note)(Note::Trouble(&text));
+        if !self.killed.contains(&number) {
+            let log = child.log_tail();
+            let text = format!("{} died ({status}); its log ends:\n{log}", child.name);
+            (self.note)(Note::Trouble(&text));
+        }
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod clairvoyant;
 mod closed_loop;
 mod cluster;
 mod distributions;
+mod doubts;
 mod drive;
 mod execution;
 mod explain;

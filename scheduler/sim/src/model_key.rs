@@ -121,7 +121,8 @@ impl ModelKey {
 impl LatencyKeys<'_> {
     /// Of the model, or of one of its variants, by the name in errors.
     pub(crate) fn read(self, name: &str, slo_ms: f64) -> Result<LatencyProfile, ScenarioError> {
-        let refused = |error| ScenarioError::Profile { name: name.to_owned(), error };
+        let is_table = self.latency_ms.is_some();
+        let refused = |error| ScenarioError::Profile { name: name.to_owned(), error, is_table };
         match (self.alpha_ms, self.beta_ms, self.latency_ms) {
             (Some(alpha_ms), Some(beta_ms), None) => {
                 check(&format!("{name}.alpha_ms"), alpha_ms, 0.0, 1e6)?;

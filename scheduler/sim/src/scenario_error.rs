@@ -127,6 +127,22 @@ pub enum ScenarioError {
         name: String,
         /// What is wrong.
         error: ProfileError,
+        /// Whether ℓ is a table.
+        is_table: bool,
+    },
+    /// A model that no slot has room for.
+    #[error(
+        "model {model}: weights_mb = {weights_mb}, and {pages} pages hold {most_mb:.1} MB: give more pages"
+    )]
+    Weights {
+        /// The model.
+        model: String,
+        /// Its weights.
+        weights_mb: f64,
+        /// Those of a slot.
+        pages: u32,
+        /// What they hold.
+        most_mb: f64,
     },
     /// The variants of a model are not ordered, or do not belong together.
     #[error("model {model}: [[model.variant]]: {}; {}", problem.what, problem.fix)]

@@ -79,9 +79,17 @@ fn of_model(error: &ScenarioError) -> Option<(String, String, String)> {
                 ("has not one latency profile", "give alpha_ms and beta_ms, or latency_ms");
             (format!("{model}.name"), what.into(), fix.into())
         }
-        E::Profile { name, error } => {
-            let fix = "correct alpha_ms and beta_ms";
-            (format!("{name}.alpha_ms"), error.to_string(), fix.into())
+        E::Profile { name, error, is_table } => {
+            let (key, fix) = match is_table {
+                true => ("latency_ms", "correct it"),
+                false => ("alpha_ms", "correct alpha_ms and beta_ms"),
+            };
+            (format!("{name}.{key}"), error.to_string(), fix.into())
+        }
+        E::Weights { model, weights_mb, pages, most_mb } => {
+            let what =
+                format!("is {weights_mb}, and the pages of a slot, {pages}, hold {most_mb:.1} MB");
+            (format!("{model}.weights_mb"), what, "correct it, or give more pages".into())
         }
         E::Variants { model, problem } => {
             (format!("{model}.variant"), problem.what.clone(), problem.fix.into())
@@ -96,24 +104,76 @@ type Found = (Option<usize>, String, String, String);
 fn syntax(text: &str, error: &toml::de::Error) -> Found {
     let line = error.span().map(|span| line_at(text, span.start));
     let message = error.message();
+    if DeTable::parse(text).is_err() {
+        let fix = "correct the syntax here (see https://toml.io)".to_owned();
+        return (line, String::new(), format!("not TOML: {message}"), fix);
+    }
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    if what.starts_with("invalid type") {
+        let key = error.span().map_or(String::new(), |span| key_at(text, span.start));
+        let fix = of_kind(&key, expected);
+        return (line, key, what.to_owned(), fix);
+    }
+    (line, String::new(), what.to_owned(), word_meant(what, expected))
+}
+
+/// What to write instead of a key or a word that is not known.
+fn word_meant(what: &str, expected: &str) -> String {
     let quoted = |text: &str| -> Vec<String> {
         text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     };
     let known = quoted(expected);
     let words: Vec<&str> = known.iter().map(String::as_str).collect();
-    let refused = quoted(what);
-    let of_cluster = refused.first().is_some_and(|key| key == "backend" || key == "scheduler");
-    let meant = refused.first().and_then(|word| nearest_word(word, &words).map(str::to_owned));
-    let fix = match meant {
+    let refused = quoted(what).into_iter().next().unwrap_or_default();
+    let others = |meant: &str| -> String {
+        words.iter().filter(|word| **word != meant).copied().collect::<Vec<_>>().join(", ")
+    };
+    match nearest_word(&refused, &words) {
         _ if what.starts_with("missing field") => "add it".to_owned(),
-        _ if of_cluster => "give a cluster file with --cluster instead of --scenario".to_owned(),
+        _ if refused == "backend" || refused == "scheduler" => {
+            "give a cluster file with --cluster instead of --scenario".to_owned()
+        }
+        _ if refused == "variant" => "write [[model.variant]] behind its [[model]]".to_owned(),
         _ if words.is_empty() => "correct it; docs/simulator.md lists the keys".to_owned(),
         Some(word) if words.len() == 1 => format!("write {word}"),
-        Some(word) => format!("write {word}, or another of: {}", words.join(", ")),
-        None => format!("use one of: {}", words.join(", ")),
-    };
-    (line, String::new(), what.to_owned(), fix)
+        Some(word) => format!("write {word}, or another of: {}", others(word)),
+        None => format!("use one of: {}", others("")),
+    }
+}
+
+/// How keys that take more than a number or a word are written.
+const TABLES: [(&str, &str); 9] = [
+    ("arrival", "{ process = \"gamma\", shape = 0.1 }"),
+    ("load", "{ shape = \"steps\", points = [[0, 1], [10, 2]] }"),
+    ("popularity", "{ kind = \"zipf\", s = 0.9 }"),
+    ("network", "{ ctrl_us = 300, data_us_per_task = 20 }"),
+    ("port", "{ slots = 2, us_per_task = 20 }"),
+    ("stragglers", "{ factor = 2, fraction = 0.01 }"),
+    ("profile_error", "{ factor = 1.1, spread = 0.2 }"),
+    ("slow_link", "{ gpu = 0, factor = 3 }"),
+    ("closed_loop", "{ clients = 16 }"),
+];
+
+/// What to write where a value is of another kind than `expected`.
+fn of_kind(key: &str, expected: &str) -> String {
+    if let Some((_, example)) = TABLES.iter().find(|(table, _)| *table == key) {
+        return format!("write it like this: {key} = {example}");
+    }
+    let begins = |letters: &[char]| expected.starts_with(letters);
+    match expected {
+        "a sequence" => "give a list in brackets".to_owned(),
+        "a string" => "give a text in quotation marks".to_owned(),
+        _ if begins(&['u', 'i']) => "give a whole number, without a unit".to_owned(),
+        _ if begins(&['f']) => "give a number, without a unit".to_owned(),
+        _ => "correct it; docs/simulator.md lists the keys".to_owned(),
+    }
+}
+
+/// The key of the line that this is in; empty without one.
+fn key_at(text: &str, byte: usize) -> String {
+    let start = text[..byte].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    line.split_once('=').map_or("", |(key, _)| key.trim()).to_owned()
 }
 
 /// The line of a key such as `gpus`, `network.ctrl_us`, or with a model's name before the point; of its table if the key is
@@ -126,7 +186,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
         None if table.is_empty() => root.get_key_value(field).map(|(key, _)| key.span()),
         Some((key, value)) => Some(within(value, field).unwrap_or_else(|| key.span())),
         None => {
-            model(root, table).map(|value| within(value, field).unwrap_or_else(|| value.span()))
+            named(root, table).map(|value| within(value, field).unwrap_or_else(|| value.span()))
         }
     };
     place.map(|span| line_at(text, span.start))
@@ -141,13 +201,29 @@ fn within(value: &Spanned<DeValue<'_>>, field: &str) -> Option<std::ops::Range<u
     }
 }
 
-/// The `[[model]]` of this name; that of a copy has a number behind it.
-fn model<'a>(root: &'a DeTable<'a>, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-    let models = root.get("model")?.get_ref().as_array()?;
-    models.iter().find(|model| {
-        let own = model.get_ref().get("name").and_then(|own| own.get_ref().as_str());
-        let rest = own.and_then(|own| name.strip_prefix(own));
+/// The `[[model]]` of this name, that of a copy has a number behind it; or of `MODEL.variant.NAME` the variant.
+fn named<'a>(root: &'a DeTable<'a>, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    let (model, variant) = match name.rsplit_once(".variant.") {
+        Some((model, variant)) => (model, Some(variant)),
+        None => (name, None),
+    };
+    let is_its = |own: &str| {
+        let rest = model.strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let model = item(root.get("model")?, is_its)?;
+    let Some(variant) = variant else { return Some(model) };
+    item(model.get_ref().get("variant")?, |own| own == variant)
+}
+
+/// The first of several tables whose name is such.
+fn item<'a>(
+    tables: &'a Spanned<DeValue<'a>>,
+    is_such: impl Fn(&str) -> bool,
+) -> Option<&'a Spanned<DeValue<'a>>> {
+    tables.get_ref().as_array()?.iter().find(|table| {
+        let name = table.get_ref().get("name").and_then(|name| name.get_ref().as_str());
+        name.is_some_and(&is_such)
     })
 }
 

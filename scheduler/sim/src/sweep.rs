@@ -92,6 +92,9 @@ pub struct SweepPoint {
     pub bad_rate: Option<f64>,
     /// The same of the model for which it is largest.
     pub worst_model_bad_rate: Option<f64>,
+    /// See [`Report`]; left out without a supernet, and of a search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_accuracy: Option<f64>,
     /// Part of the GPUs' time.
     pub gpu_utilization: f64,
     /// Tasks per batch.
@@ -189,6 +192,7 @@ impl SweepJob {
             goodput_rps: mean(|report| report.goodput_rps),
             bad_rate: Some(mean(|report| report.bad_rate)),
             worst_model_bad_rate: Some(mean(|report| report.worst_model_bad_rate)),
+            mean_accuracy: mean_some(|report| report.mean_accuracy),
             gpu_utilization: mean(|report| report.gpu_utilization),
             mean_batch: mean(|report| report.mean_batch),
             mean_ms: mean_some(|report| report.mean_ms),
@@ -207,6 +211,7 @@ impl SweepJob {
             goodput_rps: found.goodput_rps,
             bad_rate: None,
             worst_model_bad_rate: None,
+            mean_accuracy: None,
             gpu_utilization: found.gpu_utilization,
             mean_batch: found.mean_batch,
             mean_ms: None,

@@ -61,8 +61,13 @@ impl GpuMemory {
             let Some(weights) = model.weights else {
                 return Err(ScenarioError::NoWeights { model: model.name.clone() });
             };
-            let most = f64::from(self.pages) * self.page_mib * MIB / 1e6;
-            check(&format!("{}.weights_mb", model.name), weights.weights_mb, 0.001, most)?;
+            let most_mb = f64::from(self.pages) * self.page_mib * MIB / 1e6;
+            let SimWeights { weights_mb, .. } = weights;
+            if weights_mb > most_mb {
+                let (model, pages) = (model.name.clone(), self.pages);
+                return Err(ScenarioError::Weights { model, weights_mb, pages, most_mb });
+            }
+            check(&format!("{}.weights_mb", model.name), weights_mb, 0.001, most_mb)?;
             if let Some(load_ms) = weights.load_ms {
                 check(&format!("{}.load_ms", model.name), load_ms, 0.001, 1e6)?;
             }

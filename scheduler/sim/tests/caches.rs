@@ -176,7 +176,10 @@ fn keys_of_memory_say_what_is_wrong() {
     let error = |text: &str| Scenario::parse(text).unwrap_err().to_string();
     let head = "gpus = 1\nduration_s = 1";
     assert!(error(&format!("{head}\npage_mib = 4\n{MODEL}")).contains("without pages"));
-    assert!(error(&format!("{head}\npages = 6\n{MODEL}")).starts_with("m.weights_mb = 102.3"));
+    assert!(
+        error(&format!("{head}\npages = 6\n{MODEL}"))
+            .contains("weights_mb = 102.3, and 6 pages hold 100.7 MB")
+    );
     let unknown = MODEL.replace("weights_mb = 102.3", "");
     assert!(error(&format!("{head}\npages = 9\n{unknown}")).contains("needs weights_mb"));
     let both = format!("{head}\n{MODEL}\nalpha_ms = 1.0\nbeta_ms = 1.0");

@@ -87,7 +87,7 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
         (
             "key",
             format!("gpsu = 2\n{MODEL}"),
-            ":1: unknown field `gpsu`; fix: write gpus, or another of: gpus, duration_s",
+            ":1: unknown field `gpsu`; fix: write gpus, or another of: duration_s, warmup_s",
         ),
         (
             "only",
@@ -103,7 +103,7 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
         (
             "zoo",
             format!("{head}zoo = 'h100'"),
-            ":3: unknown variant `h100`; fix: write a100, or another of: 1080ti, a100, clockwork",
+            ":3: unknown variant `h100`; fix: write a100, or another of: 1080ti, clockwork",
         ),
         (
             "range",
@@ -116,7 +116,44 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
             ":6: a-b-1.beta_ms: is -1; fix: give a number from 0 to 1000000",
         ),
         ("none", head.to_owned(), ": model: there is no model; fix: name a zoo"),
-        ("toml", "gpus = ".to_owned(), ":1: "),
+        ("toml", "gpus = ".to_owned(), ":1: not TOML: "),
+        (
+            "csv",
+            "timestamp,model\n1,a\n".to_owned(),
+            ":1: not TOML: key with no value, expected `=`; fix: correct the",
+        ),
+        (
+            "word",
+            format!("{head}popularity = 'zipf'{MODEL}"),
+            ":3: popularity: invalid type: string \"zipf\"; fix: write it like this: popularity = { kind = \"zipf\"",
+        ),
+        (
+            "unit",
+            format!("{head}pages = '8 GB'{MODEL}"),
+            ":3: pages: invalid type: string \"8 GB\"; fix: give a whole number, without a unit\n",
+        ),
+        (
+            "table",
+            format!("{head}{MODEL}\n[[variant]]\nname = 'a'"),
+            ":9: unknown field `variant`; fix: write [[model.variant]] behind its [[model]]\n",
+        ),
+        (
+            "per_cent",
+            format!(
+                "{head}[[model]]\nname = 'm'\nslo_ms = 9\n[[model.variant]]\nname = 'a'\naccuracy = 180"
+            ),
+            ":8: m.variant.a.accuracy: is 180; fix: give a number from 0 to 100\n",
+        ),
+        (
+            "falls",
+            format!("{head}[[model]]\nname = 'm'\nslo_ms = 9\nlatency_ms = [2, 1]"),
+            ":6: m.latency_ms: ℓ(2) is below ℓ(1); latencies must not fall; fix: correct it\n",
+        ),
+        (
+            "pages",
+            format!("{head}pages = 5{MODEL}\nweights_mb = 1000"),
+            ":9: m.weights_mb: is 1000, and the pages of a slot, 5, hold 83.9 MB; fix: correct it, or give more pages\n",
+        ),
         (
             "place",
             format!("{head}{MODEL}\nsubcluster = 'x'"),

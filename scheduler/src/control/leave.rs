@@ -9,7 +9,7 @@ use baton_rdma::{CloseReason, ConnId, Transport};
 use super::status::{EventKind, LossReason};
 use super::{ControlThread, Handled, refuse};
 use crate::commands::{ModelCommand, RankCommand};
-use crate::peers::Member;
+use crate::peers::{Member, is_farewell};
 
 impl<T: Transport> ControlThread<T> {
     pub(super) fn on_ready(&mut self, conn: ConnId) -> Handled {
@@ -180,9 +180,4 @@ impl<T: Transport> ControlThread<T> {
         self.slabs_without(id);
         self.check_all_loaded();
     }
-}
-
-/// The peer goes in order: a ModelThread that stops has sent it away.
-fn is_farewell(reason: &CloseReason) -> bool {
-    matches!(reason, CloseReason::Refused { code: Some(RefuseCode::Shutdown), .. })
 }

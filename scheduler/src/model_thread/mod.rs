@@ -18,7 +18,7 @@ use baton_core::{
     Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
-use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_rdma::{CloseReason, ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, SLEEP_MAX, Waker};
 use hdrhistogram::Histogram;
 
@@ -260,7 +260,7 @@ impl<T: Transport> ModelThread<T> {
             match event {
                 Event::Opened { conn, peer } => self.on_opened(conn, &peer),
                 Event::Message { conn, message } => self.on_message(now, conn, message),
-                Event::Closed { conn, .. } => self.on_closed(now, conn),
+                Event::Closed { conn, reason } => self.on_closed(now, conn, &reason),
                 // This thread posts no READs and exposes no slabs.
                 Event::Read(_) | Event::Result { .. } => {}
             }
@@ -298,7 +298,7 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    fn on_closed(&mut self, now: Nanos, conn: ConnId) {
+    fn on_closed(&mut self, now: Nanos, conn: ConnId, reason: &CloseReason) {
         // What was closed for the farewell is no loss: threads that still have work keep their members.
         if self.farewell {
             return;
@@ -308,7 +308,7 @@ impl<T: Transport> ModelThread<T> {
             Member::Frontend(frontend) => self.on_frontend_lost(now, frontend),
             Member::Backend(backend) => self.on_backend_lost(now, backend),
         }
-        self.out.report_missing(member);
+        self.report_gone(member, reason);
     }
 
     fn take_grants(&mut self, now: Nanos) -> usize {

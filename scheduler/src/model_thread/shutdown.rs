@@ -2,10 +2,11 @@
 
 use baton_core::{DropReason, Nanos};
 use baton_rdma::wire::RefuseCode;
-use baton_rdma::{ConnId, Transport};
+use baton_rdma::{CloseReason, ConnId, Transport};
 
 use super::ModelThread;
 use super::migration::Arrival;
+use crate::peers::{Member, is_farewell};
 
 impl<T: Transport> ModelThread<T> {
     pub(super) fn shut_down(&mut self, now: Nanos) {
@@ -27,6 +28,13 @@ impl<T: Transport> ModelThread<T> {
                 let detail = "the scheduler is shutting down";
                 self.out.transport.close(conn, RefuseCode::Shutdown, detail);
             }
+        }
+    }
+
+    /// Whom another thread has sent away, which has ended, is not missing: it says goodbye to the ControlThread itself.
+    pub(super) fn report_gone(&mut self, member: Member, reason: &CloseReason) {
+        if !(self.shutdown && is_farewell(reason)) {
+            self.out.report_missing(member);
         }
     }
 }

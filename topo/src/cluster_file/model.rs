@@ -195,7 +195,7 @@ fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Optio
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, sha256, signature, fixed_batch, bytes } =
+    let OnnxModel { file, sha256, signature, fixed_batch, bytes, .. } =
         variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
     let is_measured = !has_profile(section) && variants::are_measured(variants);

@@ -66,7 +66,9 @@ impl<'a> Section<'a> {
 
     /// The tables `[[key]]`.
     pub(crate) fn tables(&self, key: &'static str) -> Vec<Section<'a>> {
-        let fix = || format!("write [[{key}]] once for every {key}");
+        let parent = self.name.split('[').next().unwrap_or_default();
+        let table = if parent.is_empty() { key.to_owned() } else { format!("{parent}.{key}") };
+        let fix = || format!("write [[{table}]] once for every {key}");
         match self.value(key).map(Spanned::get_ref) {
             None => Vec::new(),
             Some(DeValue::Array(items)) => items
@@ -244,9 +246,11 @@ impl<'a> Section<'a> {
             if !asked.contains(&name) {
                 let place = Place { span: key.span(), key: self.full_name(&shorten(name)) };
                 let known = asked.join(", ");
-                let fix = match nearest_word(name, &asked) {
-                    Some(key) => format!("write {key}, or another of: {known}"),
-                    None => format!("remove it, or use one of: {known}"),
+                let elsewhere = stray(name).filter(|_| self.name.is_empty());
+                let fix = match (elsewhere, nearest_word(name, &asked)) {
+                    (Some(fix), _) => fix.to_owned(),
+                    (None, Some(key)) => format!("write {key}, or another of: {known}"),
+                    (None, None) => format!("remove it, or use one of: {known}"),
                 };
                 self.findings.problem(place, "is not a key of this table", fix);
             }
@@ -324,6 +328,17 @@ pub fn nearest_word<'w>(misspelt: &str, words: &[&'w str]) -> Option<&'w str> {
     let nearest = words.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let alike = || nearest.filter(|word| likeness(word) >= LIKENESS_MIN);
     words.iter().copied().find(lacks_unit).or_else(alike)
+}
+
+/// What to do about a key that belongs elsewhere.
+fn stray(key: &str) -> Option<&'static str> {
+    match key {
+        "variant" => Some("write [[model.variant]] behind its [[model]]"),
+        "duration_s" | "warmup_s" | "gpus" | "arrival" => {
+            Some("it is a scenario's; give that file with --scenario")
+        }
+        _ => None,
+    }
 }
 
 /// Why a value was not taken.

@@ -138,6 +138,12 @@ pub(super) fn read(
         }
         return None;
     }
+    if let Some(section) = sections.last()
+        && variants.last().is_some_and(|most| most.accuracy <= accuracy_of(1.0))
+    {
+        let what = "is at most 1 per cent, of the most accurate variant";
+        section.warn("accuracy", what, "give per cent: 80.2 instead of 0.802");
+    }
     Some(variants)
 }
 
@@ -158,6 +164,24 @@ fn read_one(section: &Section<'_>, profile: Option<Profile>, folder: &Path) -> O
     })
 }
 
+/// The file's input selects by place: tables that are not its variants, in its order, serve others than they name.
+fn warn_of_others(model: &Section<'_>, sections: &[Section<'_>], of_file: &[String]) {
+    let names = || sections.iter().map(|section| section.text("name").unwrap_or_default());
+    let place = |name: &str| of_file.iter().position(|own| own == name);
+    let is_misplaced =
+        names().enumerate().any(|(at, name)| place(name).is_some_and(|own| own != at));
+    if sections.is_empty()
+        || of_file.is_empty()
+        || (sections.len() == of_file.len() && !is_misplaced)
+    {
+        return;
+    }
+    let own = of_file.join(", ");
+    let what = format!("the file selects its variants by place, and they are {own}");
+    let fix = "list all of them in this order, or `baton supernet export --variants` those that are listed";
+    model.warn("variant", what, fix);
+}
+
 /// What the file of a model with variants, or their files, say. `None`: there are problems.
 pub(super) fn onnx_model(
     model: &Section<'_>,
@@ -165,7 +189,9 @@ pub(super) fn onnx_model(
     folder: &Path,
 ) -> Option<OnnxModel> {
     if !sections.iter().any(|section| section.has("file")) {
-        return onnx::model(model, model, !sections.is_empty(), folder);
+        let read = onnx::model(model, model, !sections.is_empty(), folder)?;
+        warn_of_others(model, sections, &read.variants);
+        return Some(read);
     }
     if model.has("file") {
         model.refuse("file", "has no effect beside the files of [[model.variant]]", "remove it");

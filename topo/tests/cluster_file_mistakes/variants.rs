@@ -69,6 +69,26 @@ fn each_mistake_in_the_variants_is_one_problem_with_its_line_and_fix() {
 }
 
 #[test]
+fn what_belongs_elsewhere_is_sent_there() {
+    let found = problems(
+        "[[model]]\nname = \"m\"\nslo_ms = 9\nalpha_ms = 1\nbeta_ms = 1\n[[variant]]\nname = \"a\"\n[[backend]]\nname = \"b\"\n",
+    );
+    assert_eq!(
+        found,
+        [
+            "c.toml:6: variant: is not a key of this table; fix: write [[model.variant]] behind its [[model]]"
+        ]
+    );
+    let found = problems(
+        "gpus = 2\n[[model]]\nname = \"m\"\nslo_ms = 9\nalpha_ms = 1\nbeta_ms = 1\n[[backend]]\nname = \"b\"\n",
+    );
+    assert!(
+        found[0].ends_with("fix: it is a scenario's; give that file with --scenario"),
+        "{found:#?}"
+    );
+}
+
+#[test]
 fn what_a_model_with_variants_cannot_have_besides_is_refused() {
     let found = problems(&supernet("alpha_ms = 1", ""));
     let expected = "c.toml:4: model[0].alpha_ms: has no effect beside [[model.variant]], which has its own; fix: remove it";
@@ -81,7 +101,7 @@ fn what_a_model_with_variants_cannot_have_besides_is_refused() {
     let found =
         problems("[[model]]\nname = \"m\"\nslo_ms = 36\nvariant = 3\n[[backend]]\nname = \"b\"\n");
     assert!(
-        found.iter().any(|p| p.contains("write [[variant]] once for every variant")),
+        found.iter().any(|p| p.contains("write [[model.variant]] once for every variant")),
         "{found:#?}"
     );
 }

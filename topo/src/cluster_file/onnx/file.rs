@@ -16,6 +16,8 @@ const FILE_BYTES_MAX: u64 = 2 << 30;
 struct ModelProto {
     #[prost(message, optional, tag = "7")]
     graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "14")]
+    metadata_props: Vec<Entry>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -111,6 +113,8 @@ pub(super) struct OnnxFile {
     pub(super) outputs: Vec<Tensor>,
     /// Files beside it that have weights of it, each once.
     pub(super) others: BTreeSet<String>,
+    /// Names of the variants that its input selects, where the file says them; else empty.
+    pub(super) variants: Vec<String>,
 }
 
 /// Reads a file's content.
@@ -136,7 +140,20 @@ pub(super) fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
     let inputs = graph.input.iter().filter(|value| !is_weight(value));
     let inputs = inputs.map(tensor).collect::<Result<_, _>>()?;
     let outputs = graph.output.iter().map(tensor).collect::<Result<_, _>>()?;
-    Ok(OnnxFile { inputs, outputs, others: others(&graph.initializer) })
+    let variants = variants(&model.metadata_props);
+    Ok(OnnxFile { inputs, outputs, others: others(&graph.initializer), variants })
+}
+
+/// A variant as `baton supernet export` writes it down.
+#[derive(serde::Deserialize)]
+struct Named {
+    name: String,
+}
+
+fn variants(entries: &[Entry]) -> Vec<String> {
+    let entry = entries.iter().find(|entry| entry.key == "baton.variants");
+    let named = entry.and_then(|entry| serde_json::from_str::<Vec<Named>>(&entry.value).ok());
+    named.into_iter().flatten().map(|variant| variant.name).collect()
 }
 
 fn others(weights: &[Initializer]) -> BTreeSet<String> {
@@ -213,7 +230,8 @@ mod tests {
         let weight = |&name: &&str| Initializer { name: name.into(), external_data: vec![] };
         let initializer = weights.iter().map(weight).collect();
         let output = vec![value("y", 1, vec![Some(Length::Value(-1))])];
-        ModelProto { graph: Some(GraphProto { initializer, input, output }) }.encode_to_vec()
+        let graph = GraphProto { initializer, input, output };
+        ModelProto { graph: Some(graph), metadata_props: Vec::new() }.encode_to_vec()
     }
 
     #[test]
@@ -238,7 +256,7 @@ mod tests {
         ];
         let output = vec![value("y", 1, vec![None])];
         let graph = GraphProto { initializer, input: vec![], output };
-        let bytes = ModelProto { graph: Some(graph) }.encode_to_vec();
+        let bytes = ModelProto { graph: Some(graph), metadata_props: Vec::new() }.encode_to_vec();
         assert_eq!(parse(&bytes).unwrap().others, BTreeSet::from(["m.data".to_owned()]));
         assert!(!is_whole_model(&bytes) && is_whole_model(&file(vec![], &["w"])));
     }

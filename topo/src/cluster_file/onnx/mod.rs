@@ -31,6 +31,8 @@ pub(super) struct OnnxModel {
     pub(super) signature: Signature,
     /// The batch size that the file fixes.
     pub(super) fixed_batch: Option<u32>,
+    /// The variants that the file names.
+    pub(super) variants: Vec<String>,
     /// The size of the file, and of those beside it that have weights of it.
     pub(super) bytes: u64,
 }
@@ -70,7 +72,9 @@ pub(super) fn model(
         (read, bytes)
     };
     let read = read.and_then(|read| without_control(read, is_controlled));
-    let understood = read.and_then(|read| {
+    let mut variants = Vec::new();
+    let understood = read.and_then(|mut read| {
+        variants = std::mem::take(&mut read.variants);
         keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
         keys.signature(&read)
     });
@@ -79,7 +83,7 @@ pub(super) fn model(
         _ => section.refuse(key, what, fix),
     };
     let (signature, fixed_batch) = understood.map_err(refuse).ok()?;
-    Some(OnnxModel { file, sha256, signature, fixed_batch, bytes })
+    Some(OnnxModel { file, sha256, signature, fixed_batch, variants, bytes })
 }
 
 /// Reads the file, if it is the one that `sha256` says.

@@ -97,7 +97,12 @@ fn line_of(side: &str, Tensor { name, element, dims }: &Tensor) -> String {
 /// # Errors
 /// The line that is none.
 fn of_lines(lines: &[String]) -> Result<OnnxFile, String> {
-    let mut file = OnnxFile { inputs: Vec::new(), outputs: Vec::new(), others: BTreeSet::new() };
+    let mut file = OnnxFile {
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        others: BTreeSet::new(),
+        variants: Vec::new(),
+    };
     for line in lines {
         let (is_input, tensor) = of_line(line).ok_or_else(|| line.clone())?;
         let side = if is_input { &mut file.inputs } else { &mut file.outputs };
@@ -135,7 +140,7 @@ mod tests {
     }
 
     fn file(inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> OnnxFile {
-        OnnxFile { inputs, outputs, others: BTreeSet::new() }
+        OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
     }
 
     fn symbol(name: &str) -> Dim {

@@ -21,13 +21,18 @@ fn encoder() -> OnnxFile {
     let of_each = [symbol("batch"), symbol("seq"), Dim::Fixed(8)];
     let embedding = tensor("embedding", ElementType::F32, &of_each);
     let score = tensor("score", ElementType::F32, &[symbol("batch")]);
-    OnnxFile { inputs: vec![ids, mask], outputs: vec![embedding, score], others: BTreeSet::new() }
+    OnnxFile {
+        inputs: vec![ids, mask],
+        outputs: vec![embedding, score],
+        others: BTreeSet::new(),
+        variants: Vec::new(),
+    }
 }
 
 fn image(batch: Dim) -> OnnxFile {
     let inputs = vec![tensor("x", ElementType::F32, &[batch.clone(), Dim::Fixed(3), symbol("w")])];
     let outputs = vec![tensor("y", ElementType::F32, &[batch, symbol("y.1")])];
-    OnnxFile { inputs, outputs, others: BTreeSet::new() }
+    OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
 }
 
 fn keys(dims: &[(&str, u32)]) -> Keys {

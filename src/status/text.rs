@@ -1,137 +1,33 @@
-//! `baton status`: how a running cluster fares, once or again and again.
+//! How a cluster fares, as people read it.
 
-use std::error::Error;
-use std::io::IsTerminal as _;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use baton_client::Operator;
+use baton_bench::load::busiest;
 use baton_client::status::{
     ClusterStatus, EventStatus, GpuStatus, LoadEntry, MemberRole, MemberStatus, ModelCacheStatus,
     ModelStatus,
 };
 use baton_core::Alternative;
-use rustix::termios::tcgetwinsize;
 
-use crate::CommandResult;
-use crate::args::StatusArgs;
-use crate::model::connect;
-use crate::output::{aligned, say};
-use crate::process::stop_flag;
+use crate::output::aligned;
 
-/// How long the scheduler may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
 /// LOADs in the text; `--json` has all that the scheduler remembers.
 const LOADS_SHOWN: usize = 16;
-/// How often the picture is drawn anew.
-const REDRAW: Duration = Duration::from_secs(1);
-/// How often to look whether a signal has come.
-const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(crate) fn run(args: &StatusArgs) -> CommandResult {
-    if !args.watch {
-        say(&shown(&ask(args)?, args.json))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let stop = stop_flag()?;
-    let mut picture = Picture::new();
-    // What is wrong from the beginning is an error; a scheduler that goes may come back.
-    let mut status = Ok(ask(args)?);
-    while !stop.load(Ordering::Relaxed) {
-        let text = match &status {
-            Ok(status) => shown(status, args.json),
-            Err(problem) if args.json => serde_json::json!({ "error": problem }).to_string(),
-            Err(problem) => format!("{problem}\n"),
-        };
-        picture.draw(&text)?;
-        rest(&stop);
-        if !stop.load(Ordering::Relaxed) {
-            status = ask(args).map_err(|error| error.to_string());
+pub(super) fn as_text(status: &ClusterStatus) -> String {
+    // Of many models, those that are asked most: what is below their tables is to be seen as well.
+    let (models, others) = busiest(&status.models, |model| (model.rate_rps * 1e3) as u64);
+    let rows = || models.iter().copied();
+    let others = match others {
+        0 => String::new(),
+        others => {
+            format!("{others} more models with fewer requests have no row; --json has them all")
         }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// On a connection of its own each time: the scheduler may be another one by then.
-fn ask(args: &StatusArgs) -> Result<ClusterStatus, Box<dyn Error>> {
-    let mut operator: Operator = connect(&args.of)?;
-    Ok(operator.status(ANSWER)?)
-}
-
-fn rest(stop: &AtomicBool) {
-    for _ in 0..REDRAW.as_millis() / STOP_INTERVAL.as_millis() {
-        if !stop.load(Ordering::Relaxed) {
-            std::thread::park_timeout(STOP_INTERVAL);
-        }
-    }
-}
-
-fn shown(status: &ClusterStatus, json: bool) -> String {
-    if json {
-        serde_json::to_string(status).expect("texts and numbers have a JSON form")
-    } else {
-        as_text(status)
-    }
-}
-
-/// Where a text takes the place of the one before: a terminal. Elsewhere they follow each other, an empty line between them.
-struct Picture {
-    is_terminal: bool,
-    is_first: bool,
-}
-
-/// The cursor to the beginning of the first line.
-const HOME: &str = "\x1b[H";
-/// Erase to the end of the line.
-const END_OF_LINE: &str = "\x1b[K";
-/// Erase everything below.
-const BELOW: &str = "\x1b[J";
-/// Erase everything.
-const CLEAR: &str = "\x1b[2J";
-
-impl Picture {
-    fn new() -> Self {
-        Self { is_terminal: std::io::stdout().is_terminal(), is_first: true }
-    }
-
-    fn draw(&mut self, text: &str) -> std::io::Result<()> {
-        let is_first = std::mem::take(&mut self.is_first);
-        if !self.is_terminal {
-            let between = if is_first || text.starts_with('{') { "" } else { "\n" };
-            return say(&format!("{between}{}\n", text.trim_end()));
-        }
-        let size = tcgetwinsize(std::io::stdout()).map(|size| (size.ws_row, size.ws_col));
-        let (rows, columns) = size.ok().filter(|size| size.0 > 1).unwrap_or((u16::MAX, u16::MAX));
-        let clear = if is_first { CLEAR } else { "" };
-        let drawn = fitted(text, rows.into(), columns.into());
-        say(&format!("{clear}{HOME}{}{BELOW}\n", drawn.join(&format!("{END_OF_LINE}\n"))))
-    }
-}
-
-/// The lines that a terminal has room for: one is left for the cursor.
-fn fitted(text: &str, rows: usize, columns: usize) -> Vec<String> {
-    let lines: Vec<&str> = text.lines().collect();
-    let cut = |line: &&str| line.chars().take(columns).collect::<String>();
-    let room = rows - 1;
-    if lines.len() <= room {
-        return lines.iter().map(cut).collect();
-    }
-    let mut shown: Vec<String> = lines[..room - 1].iter().map(cut).collect();
-    shown.push(cut(&format!(
-        "… {} more lines; a larger window shows them",
-        lines.len() - room + 1
-    )
-    .as_str()));
-    shown
-}
-
-fn as_text(status: &ClusterStatus) -> String {
+    };
     let blocks = [
         summary(status),
-        table(&MODELS[..model_columns(status)], status.models.iter().map(model_row)),
-        table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
-        table(&CACHE, status.models.iter().filter_map(cache_row)),
+        table(&model_columns(status), rows().map(|model| model_row(model, status))),
+        others,
+        table(&VARIANTS, rows().flat_map(variant_rows)),
+        table(&CACHE, rows().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
         table(&GPUS[..gpu_columns(status)], status.gpus.iter().map(gpu_row)),
         table(&LOADS, status.loads.iter().rev().take(LOADS_SHOWN).map(load_row)),
@@ -162,18 +58,8 @@ fn summary(status: &ClusterStatus) -> String {
     lines.join("\n")
 }
 
-const MODELS: [&str; 10] = [
-    "model",
-    "sub-cluster",
-    "queue",
-    "rate/s",
-    "bad %",
-    "batch",
-    "p50 ms",
-    "p99 ms",
-    "SLO ms",
-    "over quota/s",
-];
+const MODELS: [&str; 9] =
+    ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
 const CACHE: [&str; 6] =
     ["model", "copies", "cold tasks", "in time", "failed loads", "the last failed"];
@@ -184,10 +70,19 @@ const LOADS: [&str; 8] =
     ["ago", "load of", "slot", "why", "victims", "planned ms", "ended ms", "outcome"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
-/// The last column is there while a quota refuses something.
-fn model_columns(status: &ClusterStatus) -> usize {
-    let is_refused = status.models.iter().any(|model| model.refused_rps > 0.0);
-    MODELS.len() - usize::from(!is_refused)
+fn has_variants(status: &ClusterStatus) -> bool {
+    status.models.iter().any(|model| !model.variants.is_empty())
+}
+
+/// While a quota refuses something, that has a column.
+fn is_refused(status: &ClusterStatus) -> bool {
+    status.models.iter().any(|model| model.refused_rps > 0.0)
+}
+
+fn model_columns(status: &ClusterStatus) -> Vec<&'static str> {
+    let accuracy = has_variants(status).then_some("accuracy %");
+    let quota = is_refused(status).then_some("over quota/s");
+    MODELS.into_iter().chain(accuracy).chain(quota).collect()
 }
 
 /// The columns behind `busy %` are of weights caches.
@@ -224,8 +119,17 @@ fn cache_row(model: &ModelStatus) -> Option<Vec<String>> {
     Some(std::iter::once(model.name.clone()).chain(counts).chain([failure]).collect())
 }
 
-fn model_row(model: &ModelStatus) -> Vec<String> {
-    vec![
+/// Of the tasks of the last seconds, the mean of their variants', per cent.
+fn mean_accuracy(model: &ModelStatus) -> Option<f64> {
+    let tasks: u64 = model.variants.iter().map(|variant| variant.tasks).sum();
+    let sum: f64 = model.variants.iter().map(|of| of.accuracy * of.tasks as f64).sum();
+    (tasks > 0).then(|| sum / tasks as f64)
+}
+
+fn model_row(model: &ModelStatus, status: &ClusterStatus) -> Vec<String> {
+    let accuracy = has_variants(status).then(|| known(mean_accuracy(model), 2));
+    let quota = is_refused(status).then(|| format!("{:.1}", model.refused_rps));
+    let mut row = vec![
         model.name.clone(),
         model.subcluster.clone(),
         model.queue.to_string(),
@@ -235,8 +139,9 @@ fn model_row(model: &ModelStatus) -> Vec<String> {
         known(model.p50_ms, 1),
         known(model.p99_ms, 1),
         model.slo_ms.to_string(),
-        format!("{:.1}", model.refused_rps),
-    ]
+    ];
+    row.extend(accuracy.into_iter().chain(quota));
+    row
 }
 
 fn member_row(member: &MemberStatus) -> Vec<String> {
@@ -297,11 +202,11 @@ fn span(seconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use baton_client::status::{SchedulerStatus, SubclusterStatus};
+    use baton_client::status::{SchedulerStatus, SubclusterStatus, VariantStatus};
 
-    fn status() -> ClusterStatus {
+    pub(in crate::status) fn status() -> ClusterStatus {
         let scheduler = SchedulerStatus {
             version: "1.2.3".into(),
             policy: "baton".into(),
@@ -377,6 +282,44 @@ mod tests {
     }
 
     #[test]
+    fn a_supernet_shows_what_its_answers_are_worth() {
+        let mut status = status();
+        assert!(!as_text(&status).contains("accuracy"));
+        let variant = |name: &str, accuracy, tasks| VariantStatus {
+            name: name.into(),
+            accuracy,
+            tasks,
+            ..VariantStatus::default()
+        };
+        let variants = vec![variant("a", 70.0, 100), variant("b", 80.0, 300)];
+        let model = |name: &str| ModelStatus { name: name.into(), ..ModelStatus::default() };
+        status.models.push(ModelStatus { variants, ..model("super") });
+        status.models[0].refused_rps = 7.0;
+        let text = as_text(&status);
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::trim_end);
+        assert!(row("model ").is_some_and(|head| head.ends_with("accuracy %  over quota/s")));
+        assert!(row("super").is_some_and(|row| row.ends_with("77.50       0.0")), "{text}");
+        assert!(row("digits").is_some_and(|row| row.ends_with("-           7.0")), "{text}");
+    }
+
+    #[test]
+    fn of_a_thousand_models_those_that_are_asked_most_have_rows() {
+        let model = |number: u32| ModelStatus {
+            name: format!("m-{number}"),
+            rate_rps: f64::from(number),
+            cache: Some(ModelCacheStatus::default()),
+            ..ModelStatus::default()
+        };
+        let status =
+            ClusterStatus { models: (0..1_000).map(model).collect(), ..ClusterStatus::default() };
+        let text = as_text(&status);
+        assert!(text.contains("\n\n970 more models with fewer requests have no row; --json has"));
+        let shown = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!((shown("m-"), shown("m-999 "), shown("m-969 ")), (60, 2, 0), "in two tables");
+        assert_eq!(text.lines().count(), 1 + 1 + 31 + 1 + 1 + 1 + 31);
+    }
+
+    #[test]
     fn slots_have_columns_of_caches_where_a_slot_has_a_cache() {
         let slot =
             |pages_free| GpuStatus { backend: "a".into(), pages_free, ..GpuStatus::default() };
@@ -390,27 +333,6 @@ mod tests {
         };
         assert!(head(vec![slot(None)]).ends_with("busy %"));
         assert!(head(vec![slot(None), slot(Some(7))]).contains("free pages"));
-    }
-
-    #[test]
-    fn the_json_has_the_keys_that_scripts_read() {
-        let json: serde_json::Value =
-            serde_json::from_str(&shown(&status(), true)).expect("it is JSON");
-        for key in ["models", "members", "gpus", "gpus_needed", "policy", "version", "uptime_s"] {
-            assert!(json.get(key).is_some(), "{key} is missing: {json}");
-        }
-        let model = &json["models"][0];
-        for key in ["name", "queue", "rate_rps", "bad_rate", "mean_batch", "p50_ms", "p99_ms"] {
-            assert!(model.get(key).is_some(), "{key} is missing: {model}");
-        }
-    }
-
-    #[test]
-    fn a_picture_fits_into_the_terminal() {
-        assert_eq!(fitted("ab\ncd\n", 3, 80), ["ab", "cd"]);
-        assert_eq!(fitted("äbc\nd", 9, 2), ["äb", "d"]);
-        let cut = fitted("1\n2\n3\n4\n5", 4, 80);
-        assert_eq!(cut, ["1", "2", "… 3 more lines; a larger window shows them"]);
     }
 
     #[test]
