@@ -268,7 +268,8 @@ fn show(args: &LoadArgs, live: &mut Live, before: &mut Progress, progress: &Prog
 fn offered(cluster: Option<&Cluster>, args: &LoadArgs) -> Result<Offered, Box<dyn Error>> {
     if let Some(file) = &args.scenario {
         let scenario = Arc::new(Scenario::load(file)?);
-        let rate = args.rps.unwrap_or(RATE * scenario.models.len() as f64);
+        let of_file = || scenario.replay.as_ref().map(|replay| replay.rate_rps());
+        let rate = args.rps.or_else(of_file).unwrap_or(RATE * scenario.models.len() as f64);
         return Ok(Offered::Scenario(scenario, rate));
     }
     let of_cluster = || cluster.iter().flat_map(|cluster| &cluster.models);

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -151,7 +152,12 @@ fn profile_json(report: &SupernetReport, out: &Path) -> Value {
 fn run_pareto(args: &SupernetParetoArgs) -> CommandResult {
     let shown = args.table.display();
     let text =
-        fs::read_to_string(&args.table).map_err(|error| format!("cannot read {shown}: {error}"))?;
+        fs::read_to_string(&args.table).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => format!(
+                "{shown} is no table of variants; make one with `baton supernet profile FILE.onnx --out TABLE.toml`"
+            ),
+            _ => format!("cannot read {shown}: {error}"),
+        })?;
     let all = read_table(&text).map_err(|what| format!("{shown}: {what}"))?;
     let count = all.len();
     let found = pareto(all);

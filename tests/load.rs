@@ -291,3 +291,31 @@ fn minutes_of_functions_are_the_same_load_in_processes_and_in_the_simulator() {
         assert!(report[key].as_f64() > Some(0.0), "{key}: {report}");
     }
 }
+
+/// A replay at its own rate, with another objective than the cluster's, of which every second task asks for more than there is.
+#[test]
+fn a_scenario_says_how_fast_by_when_and_how_accurate() {
+    let variant = |name: &str, accuracy: u32, alpha_ms: f64| {
+        format!(
+            "[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nalpha_ms = {alpha_ms}\nbeta_ms = 1\n"
+        )
+    };
+    let variants = variant("small", 70, 0.1) + &variant("large", 80, 0.2);
+    let model = |keys: &str| format!("[[model]]\nname = \"m\"\nbatch_max = 4\n{keys}\n{variants}");
+    let cluster = model("slo_ms = 9000\ninput_bytes = 64") + "[[backend]]\nname = \"b\"\n";
+    let cluster = Cluster::of(Folder::new("load-scenario"), &cluster);
+    let _backend = cluster.backend("b");
+    let lines: String = (0..40).map(|i| format!("{},m\n", f64::from(i) * 0.02)).collect();
+    cluster.folder().write("arrivals.csv", &lines);
+    let head =
+        "gpus = 1\nduration_s = 0.8\narrival = { process = \"replay\", file = \"arrivals.csv\" }\n";
+    let keys = "slo_ms = 5000\naccuracy_min = 90\naccuracy_min_share = 0.5";
+    let file = cluster.folder().write("scenario.toml", &(head.to_owned() + &model(keys)));
+    let args = ["--config", cluster.file(), "--scheduler", cluster.addr(), "--scenario", &file];
+    let (is_good, report) = load(&args);
+    assert!(is_good, "{report}");
+    assert_eq!((number(&report, "submitted"), number(&report, "completed")), (40, 20), "{report}");
+    let model = &report["models"][0];
+    assert_eq!(model["dropped_by_reason"], json!({ "accuracy": 20 }));
+    assert_eq!(model["slo_ms"], json!(5000.0));
+}

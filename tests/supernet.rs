@@ -110,6 +110,10 @@ fn variants_that_another_beats_are_left_out() {
     assert_eq!(report["left"][0]["because_of"], "small");
     let broken = folder.write("broken.toml", "[[model.variant]]\nname = 3\n");
     assert!(refusal(&["pareto", &broken]).contains("broken.toml: line 2: "));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/digits/digits.onnx");
+    assert!(
+        refusal(&["pareto", model]).contains("digits.onnx is no table of variants; make one with")
+    );
 }
 
 #[test]

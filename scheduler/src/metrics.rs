@@ -36,8 +36,8 @@ pub(crate) struct ModelShown {
     pub(crate) requests: u64,
     pub(crate) dropped: u64,
     pub(crate) totals: ModelTotals,
-    /// Names of its variants; empty without any.
-    pub(crate) variants: Vec<String>,
+    /// Names of its variants, and how often their answers are right, 0 to 1; empty without any.
+    pub(crate) variants: Vec<(String, f64)>,
     /// Where slots have not room for every model.
     pub(crate) cache: Option<ModelCacheStatus>,
 }
@@ -171,20 +171,30 @@ fn of_models(models: &[ModelShown]) -> [Metric; 6] {
 }
 
 /// Of supernets.
-fn of_variants(models: &[ModelShown]) -> [Metric; 2] {
+fn of_variants(models: &[ModelShown]) -> [Metric; 3] {
+    const LABELS: &[&str] = &["model", "variant"];
     let counts = |name: &str, help, count: fn(&PerVariant<u64>) -> u64| {
         let of_model = |model: &ModelShown| {
             let counted = model.variants.iter().zip(model.totals.variants.clone());
-            let series = counted.map(|(variant, counted)| {
+            let series = counted.map(|((variant, _), counted)| {
                 (vec![model.name.clone(), variant.clone()], Value::Count(count(&counted)))
             });
             series.collect::<Vec<_>>()
         };
         let series = models.iter().flat_map(of_model).collect();
         let name = format!("baton_scheduler_variant_{name}");
-        Metric { series, ..Metric::counters(name, help, &["model", "variant"]) }
+        Metric { series, ..Metric::counters(name, help, LABELS) }
     };
+    let accuracies = models.iter().flat_map(|model| {
+        let named = |variant: &String| vec![model.name.clone(), variant.clone()];
+        model.variants.iter().map(move |(of, accuracy)| (named(of), Value::Level(*accuracy)))
+    });
+    let help = "How often a variant's answers are right, as the cluster file says";
     [
+        Metric {
+            series: accuracies.collect(),
+            ..Metric::gauges("baton_variant_accuracy_ratio", help, LABELS)
+        },
         counts("tasks", "Tasks in batches that a variant of a model has executed", |of| of.tasks),
         counts("batches", "Batches that a variant of a model has executed", |of| of.batches),
     ]
@@ -284,6 +294,30 @@ mod tests {
             shown,
             counters.pairs().len() - 1 + 5 + 2 + 4,
             "without gpus_needed, with five by model, two by variant and four of caches"
+        );
+    }
+
+    #[test]
+    fn accuracies_are_shares_of_what_is_counted_under_the_same_labels() {
+        let variants = vec![("small".to_owned(), 0.7382), ("large".to_owned(), 0.8016)];
+        let model = ModelShown {
+            name: "m".to_owned(),
+            waiting: 0,
+            requests: 0,
+            dropped: 0,
+            totals: ModelTotals::default(),
+            variants,
+            cache: None,
+        };
+        let [accuracy, tasks, _] = of_variants(&[model]);
+        assert_eq!(accuracy.full_name(), "baton_variant_accuracy_ratio");
+        assert_eq!(accuracy.labels, tasks.labels);
+        assert_eq!(
+            accuracy.series,
+            [
+                (vec!["m".to_owned(), "small".to_owned()], Value::Level(0.7382)),
+                (vec!["m".to_owned(), "large".to_owned()], Value::Level(0.8016))
+            ]
         );
     }
 

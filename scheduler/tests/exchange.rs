@@ -61,6 +61,10 @@ fn a_successor_that_cannot_be_loaded_or_is_not_wanted_any_more_changes_nothing()
     let mut client = stage.frontend();
     stage.exchange(&mut backend);
     let model = add(&mut stage, &mut backend, &mut client);
+    let (done, why) =
+        change(&mut stage, ChangeKind::Set, "[[model]]\nname = \"new\"\nsubcluster = \"b\"\n");
+    let exchanges = "\nthese keys exchange the model, which keeps slo_ms, its quotas and its sub-cluster; give each other key again";
+    assert!(!done && why.contains("alpha_ms: is missing") && why.ends_with(exchanges), "{why}");
     let (mut operator, id) = replace(&mut stage, &mut backend);
     for text in [SMALLER, "[[model]]\nname = \"new\"\nslo_ms = 40\n"] {
         let (done, why) = change(&mut stage, ChangeKind::Set, text);

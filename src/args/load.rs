@@ -77,7 +77,7 @@ pub(crate) struct LoadArgs {
     /// [default: those of --config]
     #[arg(long = "model", value_name = "MODEL", conflicts_with_all = ["rates", "scenario"])]
     pub(crate) models: Vec<String>,
-    /// Tasks per second of the scenario's models together [default: 10 for each], or of the replay [default: the file's]
+    /// Tasks per second of the scenario's models together [default: 10 for each], or of a replay [default: the file's]
     #[arg(long, value_parser = requests_per_s)]
     pub(crate) rps: Option<f64>,
     /// Keep this number of tasks of every model under way instead of a rate: a closed loop

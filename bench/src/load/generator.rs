@@ -12,7 +12,8 @@ use baton_client::{
     Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, Reply, SubmitReason, Ticket,
 };
 use baton_core::Nanos;
-use baton_topo::{Clock, Cluster, Idle};
+use baton_sim::Asking;
+use baton_topo::{Clock, Cluster, Idle, per_cent};
 
 use super::groups::Groups;
 use super::inputs::{Expected, Inputs, Verdict};
@@ -40,25 +41,25 @@ pub(super) fn targets(
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         driver.poll();
-        let handle = client.model(name)?;
+        let (handle, asking) = (client.model(name)?, config.offered.asking(index));
         let mut tally = Tally::new(name, handle.slo()).with_timeline(start, config.seconds);
         tally.set_variants(handle.variants());
         let refused = |source| LoadError::Inputs { name: name.to_owned(), source };
         if let Some(file) = config.expect.of(name) {
             let (engine, row) = (engine_of(&handle), &handle.signature().input);
             let inputs = Inputs::of_file(file, row, handle.outputs()).map_err(refused)?;
-            return Ok(Target { handle, engine, inputs, tally });
+            return Ok(Target { handle, engine, inputs, asking, tally });
         }
         let seed = config.seed.wrapping_add(index as u64);
         // A model that was added at run time is in no cluster file.
         let Some(spec) = cluster.models.iter().find(|model| model.name == *name) else {
             let (engine, inputs) = (engine_of(&handle), Inputs::by_handle(&handle, seed));
-            return Ok(Target { handle, engine, inputs, tally });
+            return Ok(Target { handle, engine, inputs, asking, tally });
         };
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
         let inputs = Inputs::new(&spec.engine, row_bytes, seed).map_err(refused)?;
         let engine = spec.engine.name();
-        Ok(Target { handle, engine, inputs, tally })
+        Ok(Target { handle, engine, inputs, asking, tally })
     };
     config.offered.models().enumerate().map(target).collect()
 }
@@ -69,6 +70,8 @@ pub(super) struct Target {
     /// What executes it, in a word.
     engine: &'static str,
     inputs: Inputs,
+    /// Which of its tasks ask for an accuracy.
+    asking: Asking,
     tally: Tally,
 }
 
@@ -281,6 +284,10 @@ impl Generator {
         let bytes = inputs.bytes(number, input.len());
         input.truncate(bytes);
         let within = within.map(|within| Duration::from_nanos(within.0));
+        let input = match self.targets[index].asking.of(number) {
+            0 => input,
+            least => input.with_accuracy_min(per_cent(least)),
+        };
         let submitted = input.submit(within.map_or(Deadline::Slo, Deadline::Within));
         let ticket = submitted.map_err(|refusal| match refusal.reason {
             SubmitReason::DeadlinePassed => "deadline_passed",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use baton_core::Nanos;
-use baton_sim::{Arrivals, Arrived, Replay, Scenario};
+use baton_sim::{Arrivals, Arrived, Asking, Replay, Scenario};
 
 use super::LoadError;
 
@@ -48,6 +48,14 @@ impl Offered {
                 // At its end the next lap would begin.
                 Some(Nanos::from_millis_f64(stretched) - Nanos::from_micros(1))
             }
+        }
+    }
+
+    /// Which tasks of the model at this place ask for an accuracy.
+    pub(crate) fn asking(&self, model: usize) -> Asking {
+        match self {
+            Self::Scenario(scenario, _) => scenario.models[model].asking,
+            Self::Rates(_) | Self::Outstanding(..) | Self::Replay(..) => Asking::default(),
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Asking {
 
 impl Asking {
     /// What the model's task with this number, from 0, asks for.
-    pub(crate) fn of(&self, number: u64) -> u32 {
+    pub fn of(&self, number: u64) -> u32 {
         let asked = |number: u64| (number as f64 * self.share).floor() as u64;
         if asked(number + 1) > asked(number) { self.accuracy_min } else { 0 }
     }

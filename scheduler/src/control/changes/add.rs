@@ -16,6 +16,9 @@ use crate::limits::{FRONTENDS_MAX, READS_MAX};
 use crate::migration::channel::ModelInTransit;
 use crate::peers::Member;
 
+/// An operator who names one key may not know that it takes another model.
+const EXCHANGES: &str = "\nthese keys exchange the model, which keeps slo_ms, its quotas and its sub-cluster; give each other key again";
+
 impl<T: Transport> ControlThread<T> {
     /// The first step: the table is read. `replaces` is the id of the model whose place the new one takes.
     pub(super) fn read_table(
@@ -38,6 +41,7 @@ impl<T: Transport> ControlThread<T> {
     pub(in crate::control) fn on_table_read(&mut self, read: TableRead) {
         let TableRead { request: TableRequest { operator, replaces, .. }, result } = read;
         self.changes.reads -= 1;
+        let result = result.map_err(|why| if replaces.is_some() { why + EXCHANGES } else { why });
         let entered = result.and_then(|(table, text)| self.enter(table, text, replaces));
         let model = match entered {
             Ok(model) => model,

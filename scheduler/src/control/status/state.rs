@@ -2,6 +2,7 @@
 
 use baton_core::SubclusterId;
 use baton_rdma::Transport;
+use baton_topo::{VariantSpec, per_cent};
 
 use super::window::Shares;
 use crate::catalog::Entry;
@@ -29,6 +30,7 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn model_shown(&self, entry: &Entry) -> ModelShown {
+        let named = |of: &VariantSpec| (of.name.clone(), per_cent(of.accuracy) / 100.0);
         let model = entry.spec.id;
         let boards = (&*self.parts.load, &self.parts.tasks);
         let moment = self.status.since_it_is_served(model, boards);
@@ -38,7 +40,7 @@ impl<T: Transport> ControlThread<T> {
             requests: moment.requests(),
             dropped: moment.dropped(),
             totals: moment.into_totals(),
-            variants: entry.spec.variants.iter().map(|variant| variant.name.clone()).collect(),
+            variants: entry.spec.variants.iter().map(named).collect(),
             cache: self.cache_of(entry),
         }
     }
