@@ -258,7 +258,7 @@ pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
 fn gpu_model(file: &Path, args: &BenchGpuArgs) -> Result<ModelSpec, Box<dyn Error>> {
     let mut keys = Table::new();
     keys.insert("device".into(), Device::Cuda(args.device).to_string().into());
-    let model = profile::of_file(file, (None, &args.keys), keys)?;
+    let model = profile::of_file(file, (None, &args.keys), (None, keys))?.model;
     match model.is_captured() {
         true => Ok(model),
         false => Err("its shapes are not all fixed, or a key keeps it from CUDA graphs".into()),

@@ -9,6 +9,7 @@ mod bench;
 mod config;
 mod demo;
 mod doctor;
+mod extents;
 mod gateway;
 mod import;
 mod live;

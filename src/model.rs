@@ -18,6 +18,7 @@ use toml::Table;
 
 use crate::CommandResult;
 use crate::args::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
+use crate::extents;
 use crate::import;
 use crate::live::Live;
 use crate::output::{aligned, load_cluster, locator, say};
@@ -60,6 +61,7 @@ fn add(args: &ModelAddArgs) -> CommandResult {
     insert(&mut table, &args.keys);
     make_paths_absolute(&mut table, Path::new(""))?;
     describe_remote(&mut table, args.ca.as_deref())?;
+    complete(&mut table)?;
     let text = in_a_file(table)?;
     if args.print {
         say(&text)?;
@@ -74,9 +76,18 @@ fn set(args: &ModelSetArgs) -> CommandResult {
     insert(&mut table, &args.keys);
     make_paths_absolute(&mut table, Path::new(""))?;
     describe_remote(&mut table, args.ca.as_deref())?;
+    complete(&mut table)?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the change is made", |waiting| operator.set(&text, waiting))
+}
+
+/// Finds out how long the answers of a file's model are, where the file leaves it open.
+fn complete(table: &mut Table) -> Result<(), Box<dyn Error>> {
+    if let Some(dims) = extents::complete(table, None)? {
+        tracing::info!(dims, "an execution tells how long the answers are");
+    }
+    Ok(())
 }
 
 /// Prints what was done, and meanwhile what is waited for.

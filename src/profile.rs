@@ -15,17 +15,18 @@ use toml::Table;
 
 use crate::CommandResult;
 use crate::args::ProfileArgs;
+use crate::extents;
 use crate::live::Live;
 use crate::model::{in_a_file, insert, path};
 use crate::output::{check_writable, load_cluster, say, write_whole};
 use crate::process::stop_flag;
 
 /// The longest objective there is: none keeps a batch from being measured.
-const SLO_MS: f64 = 600_000.0;
+pub(crate) const SLO_MS: f64 = 600_000.0;
 
 /// What is wrong with the model or the file is said before anything is measured.
 pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
-    let model = model(args, Table::new())?;
+    let Subject { model, dims } = subject(args, Table::new())?;
     let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name, "profile"));
     check_writable(&out, ProfileFile::is_ours, "baton profile")?;
     let report = watched(args, &model, |device, limits, stop, on_size| {
@@ -33,11 +34,14 @@ pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
     })?;
     write_whole(&out, report.file.text()?.as_bytes())?;
     if args.json {
-        let report = json!({ "profile": report.file, "remarks": report.remarks, "out": out });
+        let report = json!({
+            "profile": report.file, "remarks": report.remarks, "out": out, "dims": dims,
+        });
         say(&report.to_string())?;
     } else {
         say(&report.to_string())?;
         say(&format!("written to {0}; in the model's table: profile = \"{0}\"", out.display()))?;
+        dims.map_or(Ok(()), |dims| say(&format!("and how long the answers are: dims = {dims}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,31 +67,41 @@ pub(crate) fn watched<R>(
     Ok(report?)
 }
 
-/// The model to measure; `more` keys are added to the table of one of a file.
-pub(crate) fn model(args: &ProfileArgs, more: Table) -> Result<ModelSpec, Box<dyn Error>> {
+/// A model to measure.
+pub(crate) struct Subject {
+    pub(crate) model: ModelSpec,
+    /// The key `dims` that its table needs, if an execution has told a part of it.
+    pub(crate) dims: Option<String>,
+}
+
+/// What to measure; `more` keys are added to the table of a file's model.
+pub(crate) fn subject(args: &ProfileArgs, more: Table) -> Result<Subject, Box<dyn Error>> {
     match (&args.file, &args.config, &args.model) {
-        (Some(file), ..) => of_file(file, (args.batch_max, &args.keys), more),
-        (None, Some(config), Some(name)) => of_cluster(load_cluster(config)?, name),
+        (Some(file), ..) => of_file(file, (args.batch_max, &args.keys), (args.device, more)),
+        (None, Some(config), Some(name)) => {
+            Ok(Subject { model: of_cluster(load_cluster(config)?, name)?, dims: None })
+        }
         _ => Err("name an ONNX file, or --config FILE --model NAME".into()),
     }
 }
 
-/// What the keys leave open is as in a cluster file.
+/// What the keys leave open is as in a cluster file, but for the extents of outputs, which an execution tells.
 pub(crate) fn of_file(
     file: &Path,
     (batch_max, keys): (Option<u32>, &[(String, String)]),
-    more: Table,
-) -> Result<ModelSpec, Box<dyn Error>> {
+    (device, more): (Option<Device>, Table),
+) -> Result<Subject, Box<dyn Error>> {
     let mut table = more;
     table.insert("name".into(), name_of(file).into());
     table.insert("file".into(), path(&std::path::absolute(file)?)?.into());
     table.insert("slo_ms".into(), SLO_MS.into());
     table.extend(batch_max.map(|most| ("batch_max".to_owned(), most.into())));
     insert(&mut table, keys);
+    let dims = extents::complete(&mut table, device)?;
     let table = read_model(&in_a_file(table)?, Path::new(""), None).map_err(|problems| {
         format!("the model cannot be measured:\n{}", Problem::lines(&problems))
     })?;
-    Ok(table.spec)
+    Ok(Subject { model: table.spec, dims })
 }
 
 fn of_cluster(cluster: Cluster, name: &str) -> Result<ModelSpec, Box<dyn Error>> {

@@ -20,7 +20,7 @@ use toml::Table;
 use crate::CommandResult;
 use crate::args::{ProfileArgs, SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
 use crate::output::{check_writable, say, write_whole};
-use crate::profile::{model, usual_file, watched};
+use crate::profile::{subject, usual_file, watched};
 
 pub(crate) fn run(command: &SupernetCommand) -> CommandResult {
     match command {
@@ -76,7 +76,7 @@ fn report_json(written: &[(PathBuf, &Exported)]) -> String {
 fn run_profile(args: &ProfileArgs) -> CommandResult {
     let model = match &args.file {
         Some(file) => exported(file, args)?,
-        None => model(args, Table::new())?,
+        None => subject(args, Table::new())?.model,
     };
     let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name, "variants"));
     check_writable(&out, is_table, "baton supernet")?;
@@ -101,7 +101,7 @@ fn exported(file: &Path, args: &ProfileArgs) -> Result<ModelSpec, Box<dyn Error>
         format!("{}: {what}; for another file, use --config FILE --model NAME", file.display())
     })?;
     let table = "variant = [{ name = \"0\", accuracy = 1 }, { name = \"1\", accuracy = 2 }]";
-    let mut model = model(args, table.parse().expect("it is TOML"))?;
+    let mut model = subject(args, table.parse().expect("it is TOML"))?.model;
     let like = model.variants.swap_remove(0);
     let spec = |variant: baton_supernet::NamedVariant| VariantSpec {
         name: variant.name,

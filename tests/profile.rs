@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+#[path = "../backend/tests/onnx_files/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod onnx_files;
 mod support;
 
 use std::process::Output;
 
+use onnx_files::{Dim, FLOAT, model_file};
 use serde_json::Value;
 use support::{Folder, baton, has_onnx_runtime, run};
 
@@ -45,6 +49,39 @@ fn a_profile_of_an_emulated_model_is_written_and_a_cluster_file_takes_it() {
     assert!(text.contains(&format!("… ℓ(3) = {} ms", latency[2])), "{text}");
     // Again: it may write over a file of its own.
     assert!(run(&[&args[..], &QUICK].concat()).status.success());
+}
+
+/// The file says of the output only that it is as long as an expression.
+#[test]
+fn how_long_answers_are_is_found_by_an_execution() {
+    if !has_onnx_runtime() {
+        return;
+    }
+    let folder = Folder::new("profile-extents");
+    let shape = |last| [Dim::Dynamic, Dim::Named("w"), Dim::Named(last)];
+    let (x, y) = (shape("h"), shape("an expression with w, h and more of them"));
+    let file = model_file(&[("Relu", "x", "y")], &[("x", FLOAT, &x)], &[("y", FLOAT, &y)]);
+    let model = folder.path().join("m.onnx").display().to_string();
+    std::fs::write(&model, file).unwrap();
+    let out = folder.path().join("m.profile.toml").display().to_string();
+    let args = ["profile", &model, "--batch-max", "2", "--out", &out];
+    let missing = refusal(&args[1..]);
+    assert!(missing.contains("no largest `w`, `h`"), "{missing}");
+    let keys = ["--key", "dims={w=600,h=700}"];
+    let output = run(&[&args[..], &keys, &QUICK].concat());
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let dims = "dims = { h = 700, w = 600, \"y.2\" = 700 }";
+    assert!(text.contains(dims), "{text}");
+
+    let table = format!("[[model]]\nname = \"m\"\nfile = \"m.onnx\"\nslo_ms = 50\n{dims}\n");
+    let cluster = folder.write("c.toml", &format!("{table}[[backend]]\nname = \"b\"\n"));
+    let checked = run(&["config", "check", &cluster]);
+    assert!(checked.status.success(), "{checked:?}");
+    let add = ["model", "add", &model, "--name", "m", "--slo-ms", "50", "--print"];
+    let added = run(&[&add[..], &keys].concat());
+    let text = String::from_utf8(added.stdout).unwrap();
+    assert!(text.contains("\"y.2\" = 700"), "{text}");
 }
 
 #[test]

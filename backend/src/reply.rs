@@ -5,7 +5,7 @@
 //! that takes none of its answers holds up the batch slot, and no answer to another, but only for
 //! [`REPLY_BOUND`]: then the backend disconnects it, and its tasks end by their leases. A frontend that takes
 //! them slowly has that time for each answer, while the batch has not waited for [`BATCH_BOUND`]. Time for
-//! which this process was stopped does not count.
+//! which this process was stopped does not count, nor does what long answers take on a slow link ([`on_the_way`]).
 
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
 use baton_rdma::{ConnId, SendError, Transport};
@@ -21,6 +21,8 @@ use crate::slot::{Answer, BatchSlot};
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its return on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
+/// Bits per nanosecond of the slowest link that answers are sent over: one of 1 Gb/s.
+const SLOWEST_LINK: u64 = 1;
 /// While a batch waits, at most this much time between two attempts counts as time awake.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(5);
 /// How soon a frontend that was full is tried again.
@@ -54,6 +56,7 @@ pub(crate) fn answer_all<T: Transport>(
     counters: &mut Counters,
 ) -> bool {
     let since = slot.replies_since();
+    let until = since + BATCH_BOUND + on_the_way(outputs.bytes());
     let mut without_room: Option<FrontendId> = None;
     let is_answered = slot.answer(|answer| {
         let frontend = task_of(answer).frontend();
@@ -65,11 +68,13 @@ pub(crate) fn answer_all<T: Transport>(
             return true;
         };
         match send((conn, peers.hears_cold(frontend)), answer, outputs, stamp, transport) {
-            Ok(()) => {
+            Ok(bytes) => {
                 counters.answers_sent += 1;
-                peers.took_answer(frontend, now);
+                peers.took_answer(frontend, now + on_the_way(bytes));
             }
-            Err(SendError::Full) if now <= waits_until(since, peers.last_took(frontend)) => {
+            Err(SendError::Full)
+                if now <= until.min(patience(since, peers.last_took(frontend))) =>
+            {
                 without_room = Some(frontend);
                 return false;
             }
@@ -80,14 +85,19 @@ pub(crate) fn answer_all<T: Transport>(
         }
         true
     });
-    debug_assert!(is_answered || now <= since + BATCH_BOUND, "no batch waits for longer");
+    debug_assert!(is_answered || now <= until, "no batch waits for longer");
     is_answered
 }
 
-/// Until when a frontend without room is waited for, by a batch whose answers leave from `since` on. It took its last answer
-/// at `took`: from this or from another batch, as they take turns.
-fn waits_until(since: Nanos, took: Nanos) -> Nanos {
-    (since.max(took) + REPLY_BOUND).min(since + BATCH_BOUND)
+/// Until when a batch whose answers leave from `since` on waits for a frontend without room, if it may wait at all. The
+/// frontend's last answer, of this or of another batch, was there at `took` at the latest.
+fn patience(since: Nanos, took: Nanos) -> Nanos {
+    since.max(took) + REPLY_BOUND
+}
+
+/// How long bytes take on the slowest link.
+fn on_the_way(bytes: usize) -> Nanos {
+    Nanos(bytes as u64 * 8 / SLOWEST_LINK)
 }
 
 fn task_of(answer: Answer) -> TaskId {
@@ -97,13 +107,14 @@ fn task_of(answer: Answer) -> TaskId {
     }
 }
 
+/// Returns how long the answer is.
 fn send<T: Transport>(
     (conn, hears_cold): (ConnId, bool),
     answer: Answer,
     outputs: &Outputs,
     stamp: &Stamp,
     transport: &mut T,
-) -> Result<(), SendError> {
+) -> Result<usize, SendError> {
     let (task, is_cold, output) = match answer {
         Answer::Output(task, row) => (task.id, task.is_cold, outputs.row(row)),
         Answer::Failed(task, reason) => (task, false, Err(reason)),
@@ -119,7 +130,7 @@ fn send<T: Transport>(
                 gpu: stamp.gpu.into(),
             };
             let result = if is_cold && hears_cold { result.cold() } else { result };
-            transport.reply(conn, &result, output)
+            transport.reply(conn, &result, output).map(|()| output.len())
         }
         Err(reason) => {
             let end = TaskEnd {
@@ -128,7 +139,7 @@ fn send<T: Transport>(
                 reason: reason.code(),
                 retry_ms: 0.into(),
             };
-            transport.send(conn, &end, &[])
+            transport.send(conn, &end, &[]).map(|()| 0)
         }
     }
 }

@@ -195,7 +195,7 @@ int32_t baton_input_data(baton_input input, void **data, size_t *bytes);
 /* The input is the first bytes of the slot, as many as are given here: for models whose inputs differ in length. */
 int32_t baton_input_truncate(baton_input input, size_t bytes);
 
-/* What the task will cost, in units such as tokens. */
+/* What the task will cost, in units such as tokens. No policy uses it yet. */
 int32_t baton_input_cost(baton_input input, uint32_t units);
 
 /* The model's own objective as a deadline. */

@@ -47,6 +47,7 @@ over! {
         reads::inputs_of_their_own_lengths
         reads::memory_that_is_exchanged
         answers::answers_land
+        answers::answers_that_are_long
         answers::answers_that_do_not_belong
         sets::slabs_exposed_while_connected
         sets::withdrawn_slabs

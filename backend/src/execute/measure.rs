@@ -97,6 +97,11 @@ impl<'a> Trial<'a> {
         Ok(Self { engine, spec, stride, inputs, outputs })
     }
 
+    /// The answer to the first row of the batch that was executed last; `None`: there is none.
+    pub(crate) fn answer(&self) -> Option<&[u8]> {
+        self.outputs.row(0).ok()
+    }
+
     /// Executes a batch of `batch` rows, 1 ..= the model's largest, with this variant. Returns how long that took, by the engine.
     ///
     /// # Errors

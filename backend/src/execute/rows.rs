@@ -81,6 +81,11 @@ impl Outputs {
         self.answers.is_empty()
     }
 
+    /// Bytes of all answers together, at most.
+    pub fn bytes(&self) -> usize {
+        self.answers.len() * self.stride
+    }
+
     /// Room for the answer to one row.
     pub fn row_mut(&mut self, row: u32) -> &mut [u8] {
         let from = row as usize * self.stride;

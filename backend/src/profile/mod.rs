@@ -3,6 +3,7 @@
 //! A backend measures a few sizes in a moment, because its cluster waits ([`measure`](crate::execute::measure)). Here each size
 //! is executed many times, so that the tail is seen as well. The engines are the same, and so is what they measure.
 
+mod extents;
 mod report;
 mod runs;
 mod variants;
@@ -20,6 +21,7 @@ use crate::execute::{
     Blocking, Cuda, Engine, EngineError, Engines, HostStore, OpenLibrary, Trial, ladder,
 };
 
+pub use extents::answer_shapes;
 pub use report::ProfileReport;
 pub use runs::Runs;
 pub use variants::{MeasuredVariant, SupernetReport, Switching, profile_variants};

@@ -95,6 +95,35 @@ fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
     assert_eq!(world.counter("frontends_slow"), 1, "more than 200 ms after the execution");
 }
 
+/// An answer of 8 bytes is there after 64 ns over 1 Gb/s, the four of a batch after 256.
+#[test]
+fn a_frontend_has_the_time_besides_that_its_answers_take_on_a_slow_link() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let each = Nanos::from_millis(15);
+    for (answers, waits) in [(0, 20_000_064), (13, 5_000_256 - 13)] {
+        let mut world = World::ready_with(4, cfg);
+        let mut slow = world.connected_frontend(1);
+        for gpu in 0..4 {
+            let tasks = [(); 4].map(|()| slow.submit(1));
+            world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
+        }
+        world.settle(&mut [&mut slow]);
+        (0..4).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+        world.step();
+        // Each of these makes room for one more.
+        for _ in 0..answers {
+            world.pass_awake(each);
+            slow.party.poll(world.now);
+            world.pass_awake(Nanos(1));
+        }
+        assert_eq!(world.counter("answers_sent"), answers + 1);
+        world.pass_awake(Nanos(waits));
+        assert_eq!(world.counter("frontends_slow"), 0, "after {answers} answers");
+        world.pass_awake(Nanos(1));
+        assert_eq!(world.counter("frontends_slow"), 1, "after {answers} answers");
+    }
+}
+
 /// It may have stood still with the backend.
 #[test]
 fn a_frontend_is_not_to_blame_for_a_pause_of_the_backends() {

@@ -1,9 +1,10 @@
 //! Answers and where they land.
 
 use baton_rdma::wire::{DecodeError, Kind, RefuseCode};
-use baton_rdma::{CloseReason, Transport};
+use baton_rdma::{Backing, CloseReason, SlabSet, SlabSpec, Transport};
+use baton_types::{FrontendId, ModelId};
 
-use crate::common::{Fabric, OUTPUT, Seen, open, refused, result, settle, slabs, submit};
+use crate::common::{Fabric, OUTPUT, Seen, open, pattern, refused, result, settle, slabs, submit};
 use crate::pair;
 
 pub(crate) fn answers_land<F: Fabric>() {
@@ -23,6 +24,27 @@ pub(crate) fn answers_land<F: Fabric>() {
     assert_eq!(&set.output(tasks[0]).unwrap()[..], b"forty-two");
     assert_eq!(&set.output(tasks[1]).unwrap()[..], b"");
     assert_eq!(set.in_use(), 0);
+}
+
+/// Each is longer than a send queue: one is taken at a time, and none is cut.
+pub(crate) fn answers_that_are_long<F: Fabric>() {
+    const BYTES: u32 = 6 << 20;
+    let (mut a, mut b) = pair::<F>();
+    let spec = SlabSpec { model: ModelId(0), slots: 2, input_bytes: 8, output_bytes: BYTES };
+    let set = SlabSet::new_at(0, &[spec], 0, Backing::Private).unwrap();
+    set.set_frontend(FrontendId(9));
+    b.transport.expose(set.clone()).unwrap();
+    let (conn, _) = open(&mut a, &mut b);
+    let answer = |seed| (0..BYTES as usize).map(|at| pattern(seed, at)).collect::<Vec<u8>>();
+    for seed in 0..2 {
+        let task = submit(&set, seed);
+        let answer = answer(seed);
+        settle([&mut a, &mut b], |_| true);
+        a.transport.reply(conn, &result(task), &answer).unwrap();
+        settle([&mut a, &mut b], |[_, b]| b.seen.len() as u64 == seed + 2);
+        assert!(set.complete(task));
+        assert!(set.output(task).unwrap()[..] == answer[..], "answer {seed}");
+    }
 }
 
 pub(crate) fn answers_that_do_not_belong<F: Fabric>() {

@@ -264,6 +264,16 @@ const ONE_FITS: &str = "
     load_ms = 8.33
     copies = 2";
 
+/// How long the cheapest variant takes says nothing of it.
+#[test]
+fn a_task_that_asks_for_too_much_is_told_so() {
+    let model = ONE_GPU.replace("alpha_ms = 1.0\n    beta_ms = 4.0", "accuracy_min = 90");
+    let variant = "\n[[model.variant]]\nname = 'a'\naccuracy = 80\nalpha_ms = 1\nbeta_ms = 4";
+    let text = of(&(model + variant), "baton", 10.0, Subject::Dropped(1)).to_string();
+    let why = "dropped (accuracy): 15.000000 ms were left, and no variant that is as accurate as it asks for ends in them";
+    assert!(text.contains(why) && !text.contains(" alone"), "{text}");
+}
+
 #[test]
 fn a_task_that_waited_for_its_model_says_so_and_until_when() {
     let explanation = of(ONE_FITS, "baton", 20.0, Subject::Batch(1));

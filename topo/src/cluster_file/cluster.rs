@@ -174,7 +174,7 @@ pub struct ModelSpec {
     pub slo: Nanos,
     /// Bytes of one input row, at most [`INPUT_BYTES_MAX`](crate::signature::INPUT_BYTES_MAX).
     pub input_bytes: u32,
-    /// Bytes of one output row, 1 ..= 1 MiB.
+    /// Bytes of one output row, at most [`OUTPUT_BYTES_MAX`](crate::signature::OUTPUT_BYTES_MAX).
     pub output_bytes: u32,
     /// Tasks that may wait at once; one more is dropped (`queue_full`).
     pub queue_capacity: u32,

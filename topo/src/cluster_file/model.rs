@@ -19,8 +19,6 @@ use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
 pub(super) const MS_MAX: f64 = 600_000.0;
-/// One output row.
-pub(super) const OUTPUT_BYTES_MAX: u32 = 1 << 20;
 /// The input of a model without a file unless it says otherwise: 224 × 224 RGB bytes, as in the papers.
 const INPUT_BYTES: u32 = 224 * 224 * 3;
 /// A model without a file answers with a checksum: one little-endian u64.

@@ -12,6 +12,8 @@ pub use row::{RowError, TensorRef};
 /// Longest input row, bytes. An input travels with its trailer of eight bytes, and both together are one payload, of
 /// 64 MiB at most (`docs/wire.md`).
 pub const INPUT_BYTES_MAX: u32 = (64 << 20) - 8;
+/// Longest answer, bytes: a map of 2,048 × 2,048 f32. It is one payload, too; more would keep a link for too long.
+pub const OUTPUT_BYTES_MAX: u32 = (16 << 20) + 64;
 /// Most dimensions of a tensor, without the batch dimension.
 pub const RANK_MAX: usize = 8;
 /// Most tensors of a row.

@@ -61,9 +61,9 @@ fn maxima(dims: &[OpenDim], config: &Config) -> (Vec<String>, Vec<String>) {
     let mut largest: Vec<(&str, Option<i64>)> = Vec::new();
     for dim in dims {
         let extent = extent(dim, config);
-        match largest.iter_mut().find(|(name, _)| *name == dim.name) {
+        match largest.iter_mut().find(|(key, _)| *key == dim.key()) {
             Some((_, known)) => *known = extent.max(*known),
-            None => largest.push((&dim.name, extent)),
+            None => largest.push((dim.key(), extent)),
         }
     }
     let entry = |(name, extent): &(&str, Option<i64>)| {

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use baton_core::DropReason;
+
 use super::story::{
     BatchStory, CandidateView, Cause, Decision, Explanation, Moment, Outcome, Place, Step,
     TaskStory, What,
@@ -214,6 +216,9 @@ impl What {
             Some((batch, tasks)) => {
                 write!(f, "room for {fits} tasks; without it batch {batch} has {tasks} ")?;
                 write!(f, "(floor {floor})")
+            }
+            None if *reason == DropReason::Accuracy.as_str() => {
+                write!(f, "and no variant that is as accurate as it asks for ends in them")
             }
             None => write!(f, "it takes {alone_ms:.6} alone"),
         }

@@ -9,6 +9,8 @@ use prost::{Message, Oneof};
 
 use crate::signature::ElementType;
 
+/// What exporters write for any length: dimensions that are called that need not be as long as each other.
+const NO_NAMES: [&str; 2] = ["", "?"];
 /// Protocol Buffers allow no more in one message.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
@@ -184,7 +186,9 @@ fn dimension(tensor: &str, axis: usize, dim: &Dimension) -> Result<Dim, String> 
             Err(_) if *value < 0 => Ok(Dim::Symbol(format!("{tensor}.{axis}"))),
             Err(_) => Err(format!("`{tensor}` is {value} long in dimension {axis}")),
         },
-        Some(Length::Symbol(symbol)) if !symbol.is_empty() => Ok(Dim::Symbol(symbol.clone())),
+        Some(Length::Symbol(symbol)) if !NO_NAMES.contains(&symbol.as_str()) => {
+            Ok(Dim::Symbol(symbol.clone()))
+        }
         _ => Ok(Dim::Symbol(format!("{tensor}.{axis}"))),
     }
 }
@@ -237,10 +241,13 @@ mod tests {
     #[test]
     fn inputs_are_read_without_the_weights() {
         let symbol = |name: &str| Some(Length::Symbol(name.into()));
-        let ids = value("ids", 7, vec![symbol("batch"), symbol("seq"), None]);
+        let ids = vec![symbol("batch"), symbol("seq"), None, symbol("?"), symbol("?")];
+        let ids = value("ids", 7, ids);
         let weight = value("w", 1, vec![Some(Length::Value(3))]);
         let read = parse(&file(vec![ids, weight], &["w"])).unwrap();
-        let dims = ["batch", "seq", "ids.2"].map(|name| Dim::Symbol(name.into())).to_vec();
+        let dims = ["batch", "seq", "ids.2", "ids.3", "ids.4"]
+            .map(|name| Dim::Symbol(name.into()))
+            .to_vec();
         assert_eq!(read.inputs, [Tensor { name: "ids".into(), element: ElementType::I64, dims }]);
         assert_eq!(read.outputs[0].dims, [Dim::Symbol("y.0".into())]);
     }

@@ -3,9 +3,11 @@
 //! The first dimension of every tensor is the batch. Of the others, those without a fixed length need a maximum, from
 //! `dims` or, for a model with one input, from `input_shape`.
 
+mod extents;
 mod file;
 mod remote;
 
+pub use extents::{OpenDim, open_dims};
 pub use file::is_whole_model;
 pub(super) use remote::located;
 pub use remote::{describe_pulled, is_url};
@@ -13,11 +15,13 @@ pub use remote::{describe_pulled, is_url};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use self::extents::{Extents, open_of, row};
 use self::file::{Dim, OnnxFile, Tensor};
-use super::model::OUTPUT_BYTES_MAX;
 use super::section::Section;
 use super::sha256::{self, Sha256};
-use crate::signature::{ElementType, Extent, INPUT_BYTES_MAX, Row, Signature, TensorSpec};
+use crate::signature::{
+    ElementType, Extent, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Row, Signature, TensorSpec,
+};
 
 /// Longest in one dimension: keeps products within reach.
 const EXTENT_MAX: u32 = 1 << 28;
@@ -141,32 +145,6 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
     Ok(file)
 }
 
-/// A dimension behind the batch that a file leaves open.
-pub(crate) struct OpenDim {
-    /// As the key `dims` calls it. Tensors may share it.
-    pub(crate) name: String,
-    pub(crate) tensor: String,
-    /// From 0, which is the batch.
-    pub(crate) axis: usize,
-}
-
-/// The open dimensions of a file's inputs and outputs.
-///
-/// # Errors
-/// What is wrong with the file, in words.
-pub(crate) fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
-    let OnnxFile { inputs, outputs, .. } = file::parse(&file::content(file)?)?;
-    let mut open = Vec::new();
-    for tensor in inputs.into_iter().chain(outputs) {
-        for (axis, dim) in tensor.dims.into_iter().enumerate().skip(1) {
-            if let Dim::Symbol(name) = dim {
-                open.push(OpenDim { name, tensor: tensor.name.clone(), axis });
-            }
-        }
-    }
-    Ok(open)
-}
-
 struct Keys {
     dims: BTreeMap<String, u32>,
     input_shape: Option<Vec<u32>>,
@@ -177,7 +155,7 @@ struct Keys {
 impl Keys {
     fn signature(&self, file: &OnnxFile) -> Result<(Signature, Option<u32>), Refusal> {
         let fixed_batch = batch(&file.inputs)?;
-        let mut extents = Extents { stated: &self.dims, known: BTreeMap::new() };
+        let mut extents = Extents::new(&self.dims);
         let input = self.input(&file.inputs, &mut extents)?;
         let output = self.output(&file.outputs, &extents)?;
         for (row, max) in [(&input, INPUT_BYTES_MAX), (&output, OUTPUT_BYTES_MAX)] {
@@ -191,19 +169,15 @@ impl Keys {
 
     /// What is wrong with names of dimensions that the file does not have, though the model can be served without them; the fix.
     fn unknown(&self, file: &OnnxFile) -> Vec<(String, String)> {
-        let tensors = file.inputs.iter().chain(&file.outputs);
-        let symbol = |dim: &Dim| match dim {
-            Dim::Symbol(name) => Some(name.clone()),
-            Dim::Fixed(_) => None,
-        };
-        let rows = tensors.flat_map(|tensor| tensor.dims.iter().skip(1));
-        let open: BTreeSet<String> = rows.filter_map(symbol).collect();
-        let known = open.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let open = open_of(file);
+        let known: BTreeSet<&str> = open.iter().map(OpenDim::key).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
         let problem = |name: &String| {
             let what = format!("no tensor of the file has a dimension `{name}`");
             (what, format!("remove it; the file leaves open: {known}"))
         };
-        self.dims.keys().filter(|name| !open.contains(*name)).map(problem).collect()
+        let has = |name: &&String| open.iter().any(|dim| dim.is_called(name));
+        self.dims.keys().filter(|name| !has(name)).map(problem).collect()
     }
 
     fn input(&self, inputs: &[Tensor], extents: &mut Extents<'_>) -> Result<Row, Refusal> {
@@ -214,12 +188,12 @@ impl Keys {
             };
             extents.take_shape(input, shape)?;
         }
-        row("input", inputs, extents)
+        row(inputs, false, extents)
     }
 
     fn output(&self, outputs: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
         let chosen = self.chosen(outputs)?;
-        match (row("output", &chosen, extents), self.output_bytes) {
+        match (row(&chosen, true, extents), self.output_bytes) {
             (Ok(row), Some(bytes)) if row.bytes_max() != bytes => {
                 self.first_alone(&chosen, extents)
             }
@@ -249,7 +223,7 @@ impl Keys {
             ("output_bytes", format!("is {bytes}, and the model's output is {has}"), fix.to_owned())
         };
         let first = outputs.first().ok_or_else(|| wrong("missing"))?;
-        match row("output", std::slice::from_ref(first), extents) {
+        match row(std::slice::from_ref(first), true, extents) {
             Ok(row) if row.bytes_max() == bytes => Ok(row),
             Ok(row) => Err(wrong(&row.to_string())),
             Err(_) if (bytes as usize).is_multiple_of(first.element.bytes()) => {
@@ -292,70 +266,6 @@ fn batch(inputs: &[Tensor]) -> Result<Option<u32>, Refusal> {
 fn no_batch(what: &str) -> Refusal {
     let fix = "export it with the batch as the first dimension of every input";
     ("file", what.to_owned(), fix.to_owned())
-}
-
-/// The lengths of dimensions that have names.
-struct Extents<'a> {
-    /// By the key `dims`.
-    stated: &'a BTreeMap<String, u32>,
-    /// By the key `input_shape`.
-    known: BTreeMap<String, u32>,
-}
-
-impl Extents<'_> {
-    fn take_shape(&mut self, input: &Tensor, shape: &[u32]) -> Result<(), Refusal> {
-        let row = input.dims.get(1..).unwrap_or_default();
-        let fits = |(dim, &extent): (&Dim, &u32)| match dim {
-            Dim::Fixed(fixed) => *fixed == extent,
-            Dim::Symbol(_) => true,
-        };
-        if row.len() != shape.len() || !row.iter().zip(shape).all(fits) {
-            let what = format!("is {shape:?}, and the input is {}", described(input));
-            return Err(("input_shape", what, "remove it: the file says it".to_owned()));
-        }
-        for (dim, &extent) in row.iter().zip(shape) {
-            if let Dim::Symbol(name) = dim {
-                self.known.insert(name.clone(), extent);
-            }
-        }
-        Ok(())
-    }
-
-    fn of(&self, tensor: &Tensor, dim: &Dim) -> Result<Extent, Refusal> {
-        let name = match dim {
-            Dim::Fixed(extent) => return Ok(Extent::Fixed(*extent)),
-            Dim::Symbol(name) => name,
-        };
-        let known = self.known.get(name).map(|&extent| Extent::Fixed(extent));
-        let stated = || self.stated.get(name).map(|&max| Extent::UpTo(max));
-        known.or_else(stated).ok_or_else(|| {
-            let what = format!("{} has no largest `{name}`", described(tensor));
-            ("dims", what, format!("state it: dims = {{ \"{name}\" = 128 }}"))
-        })
-    }
-}
-
-fn row(side: &str, tensors: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
-    let spec = |tensor: &Tensor| {
-        let dims = tensor.dims.get(1..).unwrap_or_default();
-        let shape = dims.iter().map(|dim| extents.of(tensor, dim)).collect::<Result<_, _>>()?;
-        Ok(TensorSpec { name: tensor.name.clone(), element: tensor.element, shape })
-    };
-    let specs = tensors.iter().map(spec).collect::<Result<Vec<_>, Refusal>>()?;
-    let many = specs.len();
-    Row::new(specs).ok_or_else(|| {
-        let what = format!("its {many} {side}(s) do not make a row");
-        ("file", what, "export it with 1 to 32 of up to 8 dimensions, none of them 0".to_owned())
-    })
-}
-
-fn described(tensor: &Tensor) -> String {
-    let dim = |dim: &Dim| match dim {
-        Dim::Fixed(extent) => extent.to_string(),
-        Dim::Symbol(name) => name.clone(),
-    };
-    let dims: Vec<String> = tensor.dims.iter().map(dim).collect();
-    format!("`{}` {}[{}]", tensor.name, tensor.element, dims.join(", "))
 }
 
 #[cfg(test)]

@@ -51,6 +51,43 @@ fn a_file_says_everything_but_the_largest_extents() {
     assert_eq!(what, "`ids` i64[batch, seq] has no largest `seq`");
 }
 
+/// What exporters of detectors write: an expression for the number of boxes.
+const BOXES: &str = "floor(h/8 - 1/8)*floor(w/8 - 1/8) + 1";
+
+fn detector() -> OnnxFile {
+    let image = [symbol("n"), Dim::Fixed(3), symbol("h"), symbol("w")];
+    let inputs = vec![tensor("image", ElementType::F32, &image)];
+    let boxes = [symbol("n"), Dim::Fixed(4), symbol(BOXES)];
+    let outputs = vec![tensor("boxes", ElementType::F32, &boxes)];
+    OnnxFile { inputs, outputs, others: BTreeSet::new(), variants: Vec::new() }
+}
+
+#[test]
+fn all_that_is_missing_of_a_side_is_named_and_long_names_by_their_place() {
+    let (key, what, fix) = keys(&[]).signature(&detector()).unwrap_err();
+    assert_eq!((key, &*fix), ("dims", "state it: dims = { \"h\" = 128, \"w\" = 128 }"));
+    assert_eq!(what, "`image` f32[n, 3, h, w] has no largest `h`, `w`");
+    let (_, what, fix) = keys(&[("h", 8), ("w", 8)]).signature(&detector()).unwrap_err();
+    assert_eq!(what, "`boxes` f32[n, 4, boxes.2] has no largest `boxes.2`");
+    let fix_of_an_output =
+        "state it: dims = { \"boxes.2\" = 128 }; `baton profile` finds it by an execution";
+    assert_eq!(fix, fix_of_an_output);
+    for name in ["boxes.2", BOXES] {
+        let keys = keys(&[("h", 8), ("w", 8), (name, 5)]);
+        let (signature, _) = keys.signature(&detector()).unwrap();
+        assert_eq!(signature.output.to_string(), "boxes f32[4, ≤5]");
+        assert_eq!(keys.unknown(&detector()), []);
+    }
+}
+
+#[test]
+fn a_place_says_more_than_a_name_that_others_have_too() {
+    let dims = [("h", 8), ("image.3", 6), ("w", 9), (BOXES, 1), ("boxes.2", 7)];
+    let (signature, _) = keys(&dims).signature(&detector()).unwrap();
+    assert_eq!(signature.input.to_string(), "image f32[3, ≤8, ≤6]");
+    assert_eq!(signature.output.to_string(), "boxes f32[4, ≤7]");
+}
+
 #[test]
 fn outputs_are_chosen_by_name() {
     let outputs = Some(vec!["score".to_owned()]);

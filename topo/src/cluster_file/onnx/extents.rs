@@ -1,0 +1,180 @@
+//! The lengths of dimensions behind the batch: those that the file says, and the largest of those that it leaves open.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::Refusal;
+use super::file::{self, Dim, OnnxFile, Tensor};
+use crate::signature::{Extent, Row, TensorSpec};
+
+/// A longer name is an expression as a rule, too long for a cluster file: such a dimension is called by its place.
+const NAME_LEN_MAX: usize = 32;
+
+/// A dimension behind the batch that a file leaves open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenDim {
+    /// As the file calls it. Tensors may share it. [`OpenDim::place`] where the file has no name.
+    pub name: String,
+    /// The tensor's name.
+    pub tensor: String,
+    /// From 0, which is the batch.
+    pub axis: usize,
+    /// Whether the tensor is an output.
+    pub of_output: bool,
+    place: String,
+}
+
+impl OpenDim {
+    fn new(tensor: &str, axis: usize, name: &str, of_output: bool) -> Self {
+        let (name, tensor, place) = (name.into(), tensor.into(), place(tensor, axis));
+        Self { name, tensor, axis, of_output, place }
+    }
+
+    /// Its name that no other dimension has: `TENSOR.AXIS`.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What the key `dims` should call it.
+    pub fn key(&self) -> &str {
+        if self.name.len() > NAME_LEN_MAX { &self.place } else { &self.name }
+    }
+
+    /// Whether the key `dims` may call it that.
+    pub fn is_called(&self, key: &str) -> bool {
+        self.name == key || self.place == key
+    }
+}
+
+fn place(tensor: &str, axis: usize) -> String {
+    format!("{tensor}.{axis}")
+}
+
+/// The open dimensions of a file's inputs and outputs.
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
+    Ok(open_of(&file::parse(&file::content(file)?)?))
+}
+
+pub(super) fn open_of(OnnxFile { inputs, outputs, .. }: &OnnxFile) -> Vec<OpenDim> {
+    let sides = [(inputs, false), (outputs, true)];
+    let tensors = sides.into_iter().flat_map(|(side, is)| side.iter().map(move |one| (one, is)));
+    tensors.flat_map(|(tensor, of_output)| open_in(tensor, of_output)).collect()
+}
+
+fn open_in(tensor: &Tensor, of_output: bool) -> impl Iterator<Item = OpenDim> + '_ {
+    tensor.dims.iter().enumerate().skip(1).filter_map(move |(axis, dim)| match dim {
+        Dim::Symbol(name) => Some(OpenDim::new(&tensor.name, axis, name, of_output)),
+        Dim::Fixed(_) => None,
+    })
+}
+
+/// The lengths of dimensions that have names.
+pub(super) struct Extents<'a> {
+    /// By the key `dims`.
+    stated: &'a BTreeMap<String, u32>,
+    /// By the key `input_shape`.
+    known: BTreeMap<String, u32>,
+}
+
+impl<'a> Extents<'a> {
+    pub(super) fn new(stated: &'a BTreeMap<String, u32>) -> Self {
+        Self { stated, known: BTreeMap::new() }
+    }
+
+    pub(super) fn take_shape(&mut self, input: &Tensor, shape: &[u32]) -> Result<(), Refusal> {
+        let row = input.dims.get(1..).unwrap_or_default();
+        let fits = |(dim, &extent): (&Dim, &u32)| match dim {
+            Dim::Fixed(fixed) => *fixed == extent,
+            Dim::Symbol(_) => true,
+        };
+        if row.len() != shape.len() || !row.iter().zip(shape).all(fits) {
+            let what = format!("is {shape:?}, and the input is {}", described(input));
+            return Err(("input_shape", what, "remove it: the file says it".to_owned()));
+        }
+        for (dim, &extent) in row.iter().zip(shape) {
+            if let Dim::Symbol(name) = dim {
+                self.known.insert(name.clone(), extent);
+            }
+        }
+        Ok(())
+    }
+
+    /// The place is more exact than the name, which several dimensions may have.
+    fn of(&self, tensor: &Tensor, axis: usize, dim: &Dim) -> Option<Extent> {
+        let name = match dim {
+            Dim::Fixed(extent) => return Some(Extent::Fixed(*extent)),
+            Dim::Symbol(name) => name,
+        };
+        let stated =
+            || self.stated.get(&place(&tensor.name, axis)).or_else(|| self.stated.get(name));
+        let known = self.known.get(name).map(|&extent| Extent::Fixed(extent));
+        known.or_else(|| stated().map(|&max| Extent::UpTo(max)))
+    }
+
+    /// The dimensions of these tensors that have no length yet.
+    fn missing(&self, tensors: &[Tensor], of_output: bool) -> Vec<OpenDim> {
+        let is_missing = |tensor: &Tensor, open: &OpenDim| {
+            self.of(tensor, open.axis, &Dim::Symbol(open.name.clone())).is_none()
+        };
+        let of_tensor = |tensor| open_in(tensor, of_output).filter(|open| is_missing(tensor, open));
+        tensors.iter().flat_map(of_tensor).collect()
+    }
+}
+
+/// What travels of these tensors, which are the model's inputs, or outputs of it.
+pub(super) fn row(
+    tensors: &[Tensor],
+    of_output: bool,
+    extents: &Extents<'_>,
+) -> Result<Row, Refusal> {
+    let missing = extents.missing(tensors, of_output);
+    if !missing.is_empty() {
+        return Err(unknown_extents(tensors, &missing));
+    }
+    let spec = |tensor: &Tensor| {
+        let dims = tensor.dims.iter().enumerate().skip(1);
+        let shape = dims.filter_map(|(axis, dim)| extents.of(tensor, axis, dim)).collect();
+        TensorSpec { name: tensor.name.clone(), element: tensor.element, shape }
+    };
+    Row::new(tensors.iter().map(spec).collect()).ok_or_else(|| {
+        let (many, side) = (tensors.len(), if of_output { "output" } else { "input" });
+        let what = format!("its {many} {side}(s) do not make a row");
+        ("file", what, "export it with 1 to 32 of up to 8 dimensions, none of them 0".to_owned())
+    })
+}
+
+/// Names all that are missing, each once.
+fn unknown_extents(tensors: &[Tensor], missing: &[OpenDim]) -> Refusal {
+    let mut keys: Vec<&str> = Vec::new();
+    let mut open: Vec<&str> = Vec::new();
+    for dim in missing {
+        if keys.contains(&dim.key()) {
+            continue;
+        }
+        keys.push(dim.key());
+        open.push(&dim.tensor);
+    }
+    let is_open = |tensor: &&Tensor| open.contains(&tensor.name.as_str());
+    let open: Vec<String> = tensors.iter().filter(is_open).map(described).collect();
+    let named: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    let what = format!("{} has no largest {}", open.join(", "), named.join(", "));
+    let entries: Vec<String> = keys.iter().map(|key| format!("{key:?} = 128")).collect();
+    let state = format!("state it: dims = {{ {} }}", entries.join(", "));
+    let fix = match missing.iter().any(|dim| dim.of_output) {
+        true => format!("{state}; `baton profile` finds it by an execution"),
+        false => state,
+    };
+    ("dims", what, fix)
+}
+
+fn described(tensor: &Tensor) -> String {
+    let dim = |(axis, dim): (usize, &Dim)| match dim {
+        Dim::Fixed(extent) => extent.to_string(),
+        Dim::Symbol(name) => OpenDim::new(&tensor.name, axis, name, false).key().to_owned(),
+    };
+    let dims: Vec<String> = tensor.dims.iter().enumerate().map(dim).collect();
+    format!("`{}` {}[{}]", tensor.name, tensor.element, dims.join(", "))
+}
