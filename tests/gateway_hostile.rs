@@ -171,6 +171,8 @@ fn a_handshake_that_never_ends_is_cut_off() {
 fn who_takes_no_answer_is_cut_off() {
     let served = Served::start("hostile-reader", Limits { answer: PATIENCE, ..Limits::default() });
     let _backend = served.cluster.backend("a");
+    let mut who_takes_it = Http::connect(&served.addr);
+    assert_eq!(who_takes_it.get("/v2").status, 200);
     // No room for a byte of any answer: SETTINGS_INITIAL_WINDOW_SIZE is 0.
     let mut frames = Frames::connect(&served.addr, &[(4, 0)]);
     assert!(frames.send(HEADERS, END_HEADERS | END_STREAM, 1, &head(false, "/v2")));
@@ -186,6 +188,8 @@ fn who_takes_no_answer_is_cut_off() {
         assert!(sent < 1 << 30, "it takes everything");
     }
     served.await_metric("gateway_connections_stalled_total", 2);
+    assert_eq!(who_takes_it.get("/v2").status, 200, "it took its answer long ago");
+    drop(who_takes_it);
     served.serves_others();
 }
 

@@ -131,6 +131,18 @@ fn stand_in(driving: &Weak<Driving>, ended: &Receiver<Infallible>) {
 mod tests {
     use super::*;
 
+    /// Nothing would wake the task: its timer has done so.
+    #[test]
+    fn a_timer_that_runs_out_as_it_is_asked_has_the_next_pass_due() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut timer = pin!(time::sleep_until(Instant::now() - Duration::from_millis(10)));
+            let hour = Duration::from_secs(3_600);
+            let early = poll_fn(|context| Poll::Ready(is_early(timer.as_mut(), hour, context)));
+            assert!(!early.await);
+        });
+    }
+
     /// A timer that has run out and stays so would have the thread make passes for ever.
     #[test]
     fn a_timer_that_has_run_out_is_set_anew() {

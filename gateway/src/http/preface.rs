@@ -85,6 +85,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter, duplex};
     use tokio::runtime::Builder;
 
     use super::*;
@@ -140,5 +141,26 @@ mod tests {
                 assert_eq!(begun(bytes, at_a_time), (is_http2, bytes.to_vec()), "{at_a_time}");
             }
         }
+    }
+
+    /// Whichever way a server writes.
+    #[test]
+    fn what_is_written_goes_to_the_connection() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (stream, mut client) = duplex(64);
+            let first = Bytes::from_static(b"read first");
+            let mut begun = BufWriter::new(Begun { first, stream });
+            begun.write_all(b"one, ").await.unwrap();
+            begun.flush().await.unwrap();
+            let parts = [IoSlice::new(b"two, "), IoSlice::new(b"three")];
+            assert!(begun.get_ref().is_write_vectored());
+            let written = begun.get_mut().write_vectored(&parts).await.unwrap();
+            assert_eq!(written, 10);
+            begun.shutdown().await.unwrap();
+            let mut all = String::new();
+            client.read_to_string(&mut all).await.unwrap();
+            assert_eq!(all, "one, two, three");
+        });
     }
 }

@@ -3,8 +3,11 @@
 mod world;
 
 use baton_membership::{MembershipError, Stage};
-use baton_rdma::wire::{CatalogEnd, LeaveAck, RefuseCode, Role, ThreadDesc, WireAddr};
+use baton_rdma::wire::{
+    CatalogEnd, LeaveAck, RefuseCode, Role, SubclusterDesc, ThreadDesc, WireAddr,
+};
 use baton_rdma::{ConnId, Identity, Transport};
+use baton_topo::{PARK_MAX, SLEEP_MAX};
 use baton_types::Nanos;
 use world::{JOIN_TIMEOUT, MEMBER_TIMEOUT, STEP, World};
 
@@ -28,6 +31,92 @@ fn a_member_joins_stays_and_leaves() {
     world.control.send(&LeaveAck { reserved: 0.into() });
     world.steps(2);
     assert_eq!((world.membership.stage(), world.error), (Stage::Left, None));
+}
+
+/// What the rest of a member asks of it in each pass.
+#[test]
+fn what_holds_of_a_member_that_is_ready_holds_of_no_other() {
+    let told = |world: &World| {
+        let knows_the_clock = world.membership.sync().to_scheduler(world.now).is_some();
+        (world.membership.is_ready(), knows_the_clock, world.membership.sleep_max())
+    };
+    let mut world = World::new();
+    assert_eq!(told(&world), (false, false, PARK_MAX));
+    world.announce();
+    world.admit();
+    world.steps(30);
+    assert_eq!(told(&world), (true, true, PARK_MAX), "it had work just now");
+    world.steps(600);
+    assert_eq!(told(&world), (true, true, SLEEP_MAX), "it pings less often");
+    assert_eq!(world.membership.leave(world.now + STEP, &mut world.transport), Ok(true));
+    assert_eq!(told(&world), (false, true, PARK_MAX));
+}
+
+#[test]
+fn what_is_no_part_of_the_conversation_is_the_members() {
+    let mut world = World::new();
+    let subcluster = SubclusterDesc { subcluster: 4.into() };
+    world.control.send_with(&subcluster, b"here");
+    world.steps(2);
+    assert_eq!(world.others, 0);
+    assert_eq!(world.membership.catalogue_mut().subcluster("here"), Some(4));
+    world.control.send(&LeaveAck { reserved: 0.into() });
+    world.steps(2);
+    assert_eq!(world.others, 1, "it is no part of a catalogue");
+    let mut world = world.become_ready();
+    world.control.send_with(&subcluster, b"there");
+    world.steps(2);
+    assert_eq!((world.others, &world.error), (2, &None), "the catalogue is complete");
+}
+
+/// Nothing depends on them any more.
+#[test]
+fn connections_that_close_behind_the_end_are_no_matter() {
+    let mut left = World::ready();
+    assert_eq!(left.membership.leave(left.now + MEMBER_TIMEOUT, &mut left.transport), Ok(true));
+    left.steps(2);
+    left.control.send(&LeaveAck { reserved: 0.into() });
+    left.steps(2);
+    let mut away = World::ready();
+    away.control.close(RefuseCode::Shutdown);
+    away.steps(2);
+    let lost = away.error.take().unwrap();
+    away.membership.fail(away.now, lost).unwrap();
+    for (mut world, stage) in [(left, Stage::Left), (away, Stage::Away)] {
+        assert_eq!(world.membership.stage(), stage);
+        world.thread.close(RefuseCode::Shutdown);
+        world.steps(2);
+        assert_eq!((world.error, world.membership.thread(0)), (None, None), "{stage:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_forgotten_leads_nowhere() {
+    let mut world = World::ready();
+    let thread = world.membership.thread(0).unwrap();
+    assert_eq!(world.membership.thread_conns().collect::<Vec<_>>(), [thread]);
+    world.membership.forget(thread);
+    assert_eq!(world.membership.thread_of(thread), None);
+    assert_eq!(world.membership.thread_conns().count(), 0);
+}
+
+#[test]
+fn a_member_that_stays_away_makes_no_other_attempt() {
+    for mut world in [World::ready(), World::sent_away()] {
+        world.membership.stay_away("no scheduler will do", &mut world.transport);
+        world.steps(500);
+        assert_eq!((world.membership.stage(), world.membership.next_timer()), (Stage::Away, None));
+        assert_eq!((world.control.conn, world.thread.conn), (None, None));
+    }
+}
+
+#[test]
+fn a_ready_member_is_lost_to_a_scheduler_that_contradicts_itself_alone() {
+    let world = World::ready();
+    let may_pass = |error| world.membership.may_pass(&error);
+    assert!(!may_pass(MembershipError::BadCatalogue(String::new())));
+    assert!(may_pass(MembershipError::Silent { timeout_ms: 1 }));
+    assert!(may_pass(world.membership.unfit("it says what none says")));
 }
 
 #[test]

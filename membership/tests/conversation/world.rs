@@ -58,7 +58,11 @@ impl Party {
     }
 
     pub(crate) fn send(&mut self, body: &impl Body) {
-        self.transport.send(self.conn.expect("connected"), body, &[]).expect("it can be sent");
+        self.send_with(body, &[]);
+    }
+
+    pub(crate) fn send_with(&mut self, body: &impl Body, tail: &[u8]) {
+        self.transport.send(self.conn.expect("connected"), body, tail).expect("it can be sent");
     }
 
     pub(crate) fn close(&mut self, code: RefuseCode) {
@@ -79,6 +83,8 @@ pub(crate) struct World {
     pub(crate) readies: u32,
     pub(crate) pings: u32,
     pub(crate) has_work: bool,
+    /// Messages that the membership has left to the member.
+    pub(crate) others: u32,
 }
 
 impl World {
@@ -116,6 +122,7 @@ impl World {
             readies: 0,
             pings: 0,
             has_work: false,
+            others: 0,
         };
         world.steps(2);
         world
@@ -151,6 +158,10 @@ impl World {
                             &[],
                             &mut self.transport,
                         ),
+                        Received::Other(_) => {
+                            self.others += 1;
+                            Ok(())
+                        }
                         _ => Ok(()),
                     }),
                 _ => Ok(()),
