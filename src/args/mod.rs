@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// Measure the tables and figures of the Symphony, Clockwork and SuperServe papers again, in virtual time
     ///
     /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
-    /// page. After `all`, about an hour on two cores, also writes the page,
+    /// page. After `all`, many hours on two cores, also writes the page,
     /// reproduction.md.
     Reproduce(ReproduceArgs),
     /// Measure what a part of Baton costs
@@ -183,7 +183,7 @@ pub(crate) struct ReproduceArgs {
     /// One seed, short spans and fewer points: minutes, and marked as such
     #[arg(long)]
     pub(crate) quick: bool,
-    /// One short seed for every point: a quarter of an hour
+    /// One short seed for every point: over an hour
     #[arg(long, conflicts_with = "quick")]
     pub(crate) brief: bool,
     /// Where to write

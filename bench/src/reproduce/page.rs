@@ -95,7 +95,7 @@ fn introduction(precision: Precision) -> String {
         Precision::Brief => {
             "Every point is one seed of eight seconds: differences of one or two per cent are noise. \
              The rates that are promised, from three seeds of half a minute, are in \
-             `SPECIFICATION.md`; `baton reproduce all` measures everything that long, which takes about an hour on two cores.\n\n"
+             `SPECIFICATION.md`; `baton reproduce all` measures everything that long, which takes many hours on two cores.\n\n"
         }
         Precision::Quick | Precision::Smoke => {
             "> **This is a quick run**: one seed, short spans, fewer points. Differences of a few per \

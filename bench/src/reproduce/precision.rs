@@ -7,7 +7,7 @@ pub enum Precision {
     Smoke,
     /// Minutes: one seed, short spans, fewer points. Rates are off by a few per cent.
     Quick,
-    /// A quarter of an hour: every point, from one short seed. Rates are off by a per cent or two.
+    /// Over an hour on two cores: every point, from one short seed. Rates are off by a per cent or two.
     Brief,
     /// About an hour on two cores: three seeds of half a minute.
     Full,
