@@ -62,13 +62,16 @@ fn open_outputs(table: &Table) -> Vec<OpenDim> {
 
 /// The model with outputs as long as an answer has room for, for single rows. `None`: there is more amiss than open outputs.
 fn stood_in(table: &Table, open: &[OpenDim]) -> Option<ModelSpec> {
+    if open.is_empty() {
+        return None;
+    }
     let mut table = table.clone();
     table.insert("batch_max".into(), 1.into());
     let mut with = |length| {
         open.iter().for_each(|dim| state(&mut table, dim.key(), length));
         read(&table).ok()
     };
-    let mut model = with(1).filter(|_| !open.is_empty())?;
+    let mut model = with(1)?;
     // `longest` has room, `too_long` has not.
     let (mut longest, mut too_long) = (1, TOO_LONG);
     while too_long - longest > 1 {

@@ -21,8 +21,8 @@ use crate::slot::{Answer, BatchSlot};
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its return on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
-/// Bits per nanosecond of the slowest link that answers are sent over: one of 1 Gb/s.
-const SLOWEST_LINK: u64 = 1;
+/// For each byte of an answer on the slowest link, one of 1 Gb/s.
+const NS_PER_BYTE: u64 = 8;
 /// While a batch waits, at most this much time between two attempts counts as time awake.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(5);
 /// How soon a frontend that was full is tried again.
@@ -97,7 +97,7 @@ fn patience(since: Nanos, took: Nanos) -> Nanos {
 
 /// How long bytes take on the slowest link.
 fn on_the_way(bytes: usize) -> Nanos {
-    Nanos(bytes as u64 * 8 / SLOWEST_LINK)
+    Nanos(bytes as u64 * NS_PER_BYTE)
 }
 
 fn task_of(answer: Answer) -> TaskId {

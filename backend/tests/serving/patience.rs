@@ -5,7 +5,21 @@ use baton_rdma::TcpConfig;
 use baton_types::{Nanos, TaskId};
 
 use crate::party::Said;
-use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, World};
+use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, FrontendSide, World};
+
+/// Four batches of four tasks of one frontend, which have just been executed. Its send queue has room for one answer.
+fn four_batches() -> (World, FrontendSide) {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(4, cfg);
+    let mut slow = world.connected_frontend(1);
+    for gpu in 0..4 {
+        let tasks = [(); 4].map(|()| slow.submit(1));
+        world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
+    }
+    world.settle(&mut [&mut slow]);
+    (0..4).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    (world, slow)
+}
 
 #[test]
 fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
@@ -76,15 +90,7 @@ fn a_frontend_is_not_given_up_for_the_time_of_another() {
 
 #[test]
 fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
-    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
-    let mut world = World::ready_with(4, cfg);
-    let mut slow = world.connected_frontend(1);
-    for gpu in 0..4 {
-        let tasks = [(); 4].map(|()| slow.submit(1));
-        world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
-    }
-    world.settle(&mut [&mut slow]);
-    (0..4).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    let (mut world, mut slow) = four_batches();
     for answers in 1..=13 {
         world.step();
         assert_eq!((world.counter("answers_sent"), world.counter("frontends_slow")), (answers, 0));
@@ -98,17 +104,9 @@ fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
 /// An answer of 8 bytes is there after 64 ns over 1 Gb/s, the four of a batch after 256.
 #[test]
 fn a_frontend_has_the_time_besides_that_its_answers_take_on_a_slow_link() {
-    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
     let each = Nanos::from_millis(15);
     for (answers, waits) in [(0, 20_000_064), (13, 5_000_256 - 13)] {
-        let mut world = World::ready_with(4, cfg);
-        let mut slow = world.connected_frontend(1);
-        for gpu in 0..4 {
-            let tasks = [(); 4].map(|()| slow.submit(1));
-            world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
-        }
-        world.settle(&mut [&mut slow]);
-        (0..4).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+        let (mut world, mut slow) = four_batches();
         world.step();
         // Each of these makes room for one more.
         for _ in 0..answers {

@@ -1,6 +1,6 @@
 //! A [`Report`] for people.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::fmt;
 
 use super::caches::ColdFigures;
@@ -44,24 +44,12 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
 
 /// Of models with the most tasks, those that have rows in a text, in their order; and how many have none.
 pub fn busiest<M>(models: &[M], tasks: fn(&M) -> u64) -> (Vec<&M>, usize) {
-    let mut counts: Vec<u64> = models.iter().map(tasks).collect();
-    counts.sort_unstable_by_key(|&tasks| Reverse(tasks));
-    let least = counts.get(ROWS_MAX - 1).copied().unwrap_or(0);
-    let more = counts.iter().filter(|&&tasks| tasks > least).count();
-    // Of those that have as many as the last one, no more than there is room for.
-    let mut room = ROWS_MAX - more.min(ROWS_MAX);
-    let has_row = |model: &&M| match tasks(model).cmp(&least) {
-        Ordering::Less => false,
-        Ordering::Equal if room == 0 => false,
-        Ordering::Equal => {
-            room -= 1;
-            true
-        }
-        Ordering::Greater => true,
-    };
-    let shown: Vec<&M> = models.iter().filter(has_row).collect();
-    let others = models.len() - shown.len();
-    (shown, others)
+    let mut order: Vec<usize> = (0..models.len()).collect();
+    order.sort_by_key(|&at| Reverse(tasks(&models[at])));
+    order.truncate(ROWS_MAX);
+    order.sort_unstable();
+    let others = models.len() - order.len();
+    (order.into_iter().map(|at| &models[at]).collect(), others)
 }
 
 /// Those without rows are summed up.

@@ -1,6 +1,6 @@
 //! The lengths of dimensions behind the batch: those that the file says, and the largest of those that it leaves open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::Refusal;
@@ -13,7 +13,7 @@ const NAME_LEN_MAX: usize = 32;
 /// A dimension behind the batch that a file leaves open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenDim {
-    /// As the file calls it. Tensors may share it. [`OpenDim::place`] where the file has no name.
+    /// As the file calls it. Tensors may share it. Its place where the file has no name.
     pub name: String,
     /// The tensor's name.
     pub tensor: String,
@@ -21,6 +21,7 @@ pub struct OpenDim {
     pub axis: usize,
     /// Whether the tensor is an output.
     pub of_output: bool,
+    /// `TENSOR.AXIS`, which no other dimension is called.
     place: String,
 }
 
@@ -28,11 +29,6 @@ impl OpenDim {
     fn new(tensor: &str, axis: usize, name: &str, of_output: bool) -> Self {
         let (name, tensor, place) = (name.into(), tensor.into(), place(tensor, axis));
         Self { name, tensor, axis, of_output, place }
-    }
-
-    /// Its name that no other dimension has: `TENSOR.AXIS`.
-    pub fn place(&self) -> &str {
-        &self.place
     }
 
     /// What the key `dims` should call it.
@@ -103,24 +99,19 @@ impl<'a> Extents<'a> {
     }
 
     /// The place is more exact than the name, which several dimensions may have.
-    fn of(&self, tensor: &Tensor, axis: usize, dim: &Dim) -> Option<Extent> {
-        let name = match dim {
-            Dim::Fixed(extent) => return Some(Extent::Fixed(*extent)),
-            Dim::Symbol(name) => name,
-        };
-        let stated =
-            || self.stated.get(&place(&tensor.name, axis)).or_else(|| self.stated.get(name));
-        let known = self.known.get(name).map(|&extent| Extent::Fixed(extent));
+    fn of(&self, dim: &OpenDim) -> Option<Extent> {
+        let stated = || self.stated.get(&dim.place).or_else(|| self.stated.get(&dim.name));
+        let known = self.known.get(&dim.name).map(|&extent| Extent::Fixed(extent));
         known.or_else(|| stated().map(|&max| Extent::UpTo(max)))
     }
 
-    /// The dimensions of these tensors that have no length yet.
+    /// What is called differently and has no length yet, of these tensors.
     fn missing(&self, tensors: &[Tensor], of_output: bool) -> Vec<OpenDim> {
-        let is_missing = |tensor: &Tensor, open: &OpenDim| {
-            self.of(tensor, open.axis, &Dim::Symbol(open.name.clone())).is_none()
-        };
-        let of_tensor = |tensor| open_in(tensor, of_output).filter(|open| is_missing(tensor, open));
-        tensors.iter().flat_map(of_tensor).collect()
+        let open = tensors.iter().flat_map(|tensor| open_in(tensor, of_output));
+        let mut missing: Vec<OpenDim> = open.filter(|dim| self.of(dim).is_none()).collect();
+        let mut keys = BTreeSet::new();
+        missing.retain(|dim| keys.insert(dim.key().to_owned()));
+        missing
     }
 }
 
@@ -135,8 +126,11 @@ pub(super) fn row(
         return Err(unknown_extents(tensors, &missing));
     }
     let spec = |tensor: &Tensor| {
-        let dims = tensor.dims.iter().enumerate().skip(1);
-        let shape = dims.filter_map(|(axis, dim)| extents.of(tensor, axis, dim)).collect();
+        let extent = |(axis, dim): (usize, &Dim)| match dim {
+            Dim::Fixed(extent) => Some(Extent::Fixed(*extent)),
+            Dim::Symbol(name) => extents.of(&OpenDim::new(&tensor.name, axis, name, of_output)),
+        };
+        let shape = tensor.dims.iter().enumerate().skip(1).filter_map(extent).collect();
         TensorSpec { name: tensor.name.clone(), element: tensor.element, shape }
     };
     Row::new(tensors.iter().map(spec).collect()).ok_or_else(|| {
@@ -146,22 +140,12 @@ pub(super) fn row(
     })
 }
 
-/// Names all that are missing, each once.
 fn unknown_extents(tensors: &[Tensor], missing: &[OpenDim]) -> Refusal {
-    let mut keys: Vec<&str> = Vec::new();
-    let mut open: Vec<&str> = Vec::new();
-    for dim in missing {
-        if keys.contains(&dim.key()) {
-            continue;
-        }
-        keys.push(dim.key());
-        open.push(&dim.tensor);
-    }
-    let is_open = |tensor: &&Tensor| open.contains(&tensor.name.as_str());
+    let is_open = |tensor: &&Tensor| missing.iter().any(|dim| dim.tensor == tensor.name);
     let open: Vec<String> = tensors.iter().filter(is_open).map(described).collect();
-    let named: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    let named: Vec<String> = missing.iter().map(|dim| format!("`{}`", dim.key())).collect();
     let what = format!("{} has no largest {}", open.join(", "), named.join(", "));
-    let entries: Vec<String> = keys.iter().map(|key| format!("{key:?} = 128")).collect();
+    let entries: Vec<String> = missing.iter().map(|dim| format!("{:?} = 128", dim.key())).collect();
     let state = format!("state it: dims = {{ {} }}", entries.join(", "));
     let fix = match missing.iter().any(|dim| dim.of_output) {
         true => format!("{state}; `baton profile` finds it by an execution"),

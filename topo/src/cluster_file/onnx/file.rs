@@ -109,7 +109,7 @@ pub(super) struct Tensor {
 }
 
 /// What a file takes and gives.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct OnnxFile {
     pub(super) inputs: Vec<Tensor>,
     pub(super) outputs: Vec<Tensor>,

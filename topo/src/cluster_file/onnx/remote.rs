@@ -1,7 +1,6 @@
 //! A model file on a file server: `file` is its URL, and three keys beside it say what a reader would find in it, so that nothing
 //! but a backend need pull it: `sha256`, `file_bytes` and `tensors`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -100,13 +99,7 @@ fn line_of(side: &str, Tensor { name, element, dims }: &Tensor) -> String {
 /// # Errors
 /// The line that is none.
 fn of_lines(lines: &[String]) -> Result<OnnxFile, String> {
-    let mut file = OnnxFile {
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        unserved: Vec::new(),
-        others: BTreeSet::new(),
-        variants: Vec::new(),
-    };
+    let mut file = OnnxFile::default();
     for line in lines {
         let (is_input, tensor) = of_line(line).ok_or_else(|| line.clone())?;
         let side = if is_input { &mut file.inputs } else { &mut file.outputs };
@@ -144,13 +137,7 @@ mod tests {
     }
 
     fn file(inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> OnnxFile {
-        OnnxFile {
-            inputs,
-            outputs,
-            unserved: Vec::new(),
-            others: BTreeSet::new(),
-            variants: Vec::new(),
-        }
+        OnnxFile { inputs, outputs, ..OnnxFile::default() }
     }
 
     fn symbol(name: &str) -> Dim {

@@ -1,7 +1,5 @@
 //! What is made of a file and the keys beside it.
 
-use std::collections::BTreeSet;
-
 use super::*;
 use crate::signature::ElementType;
 
@@ -21,25 +19,14 @@ fn encoder() -> OnnxFile {
     let of_each = [symbol("batch"), symbol("seq"), Dim::Fixed(8)];
     let embedding = tensor("embedding", ElementType::F32, &of_each);
     let score = tensor("score", ElementType::F32, &[symbol("batch")]);
-    OnnxFile {
-        inputs: vec![ids, mask],
-        outputs: vec![embedding, score],
-        unserved: Vec::new(),
-        others: BTreeSet::new(),
-        variants: Vec::new(),
-    }
+    let (inputs, outputs) = (vec![ids, mask], vec![embedding, score]);
+    OnnxFile { inputs, outputs, ..OnnxFile::default() }
 }
 
 fn image(batch: Dim) -> OnnxFile {
     let inputs = vec![tensor("x", ElementType::F32, &[batch.clone(), Dim::Fixed(3), symbol("w")])];
     let outputs = vec![tensor("y", ElementType::F32, &[batch, symbol("y.1")])];
-    OnnxFile {
-        inputs,
-        outputs,
-        unserved: Vec::new(),
-        others: BTreeSet::new(),
-        variants: Vec::new(),
-    }
+    OnnxFile { inputs, outputs, ..OnnxFile::default() }
 }
 
 fn keys(dims: &[(&str, u32)]) -> Keys {
@@ -66,13 +53,7 @@ fn detector() -> OnnxFile {
     let inputs = vec![tensor("image", ElementType::F32, &image)];
     let boxes = [symbol("n"), Dim::Fixed(4), symbol(BOXES)];
     let outputs = vec![tensor("boxes", ElementType::F32, &boxes)];
-    OnnxFile {
-        inputs,
-        outputs,
-        unserved: Vec::new(),
-        others: BTreeSet::new(),
-        variants: Vec::new(),
-    }
+    OnnxFile { inputs, outputs, ..OnnxFile::default() }
 }
 
 #[test]
