@@ -222,7 +222,7 @@ counters! {
         changes_done,
         /// Changes of the catalogue that were refused, or failed.
         changes_refused,
-        /// Trials of other rules where models lose tasks.
+        /// Trials of other rules.
         trials,
         /// Trials after which a sub-cluster follows other rules.
         rules_changed,

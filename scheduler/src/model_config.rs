@@ -25,6 +25,11 @@ impl CommonConfig {
         self.policy
     }
 
+    /// Whether batches begin early where slots are to spare.
+    pub(crate) fn prefer(&self) -> Prefer {
+        self.prefer
+    }
+
     /// The delays that objectives must leave room for.
     pub(crate) fn network(&self) -> &NetworkSpec {
         &self.network

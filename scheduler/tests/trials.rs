@@ -5,7 +5,7 @@
 
 mod stage;
 
-use baton_core::{Alternative, ModelId, Nanos, Policy, Profile, Rules, SubclusterId};
+use baton_core::{Alternative, ModelId, Nanos, Policy, Profile, Rules, SplitMix64, SubclusterId};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ChangeKind, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
@@ -18,13 +18,19 @@ use stage::{Member, Stage, Told, cluster, ms};
 const US: Nanos = Nanos(1_000);
 /// A batch of one takes more than half of it.
 const OBJECTIVE: Nanos = Nanos(5_751_000);
+/// Of β. α is 457 µs.
+const SHORT: Nanos = Nanos(3_163_000);
 
 fn shared(policy: Policy) -> Cluster {
+    of_models(policy, SHORT, OBJECTIVE)
+}
+
+fn of_models(policy: Policy, beta: Nanos, slo: Nanos) -> Cluster {
     let base = cluster(policy, 2);
     let model = |model: &ModelSpec| ModelSpec {
         subcluster: SubclusterId(0),
-        profile: Profile::linear(US.times(457), US.times(3_163), 8).unwrap(),
-        slo: OBJECTIVE,
+        profile: Profile::linear(US.times(457), beta, 8).unwrap(),
+        slo,
         ..model.clone()
     };
     let models = base.models.iter().map(model).collect();
@@ -43,6 +49,8 @@ struct Play {
     /// When each slot is free.
     free_at: [Nanos; 2],
     tasks: u32,
+    beta: Nanos,
+    objective: Nanos,
 }
 
 impl Play {
@@ -62,14 +70,16 @@ impl Play {
         backend.send(&Ready { reserved: 0.into() }, &[]);
         stage.exchange(&mut backend);
         let (running, free_at) = (Vec::new(), [Nanos::ZERO; 2]);
-        Self { stage, frontend, backend, running, free_at, tasks: 0 }
+        let ModelSpec { profile, slo: objective, .. } = &cluster.models[0];
+        let (beta, objective) = (profile.latency(1) - US.times(457), *objective);
+        Self { stage, frontend, backend, running, free_at, tasks: 0, beta, objective }
     }
 
     /// A task comes for a model.
     fn submit(&mut self, model: u32) {
         self.tasks += 1;
         let task = self.frontend.task(self.tasks % 1_024, self.tasks / 1_024);
-        let deadline = self.stage.now + OBJECTIVE;
+        let deadline = self.stage.now + self.objective;
         self.frontend.submit(model, task, deadline);
         self.frontend.transport.flush();
         self.stage.settle();
@@ -87,7 +97,7 @@ impl Play {
         for told in self.stage.exchange(&mut self.backend) {
             let Told::Action { batch, gpu, model, exec_at, tasks, .. } = told else { continue };
             let free_at = &mut self.free_at[gpu as usize];
-            let latency = US.times(3_163 + 457 * tasks.len() as u64);
+            let latency = self.beta + US.times(457 * tasks.len() as u64);
             *free_at = exec_at.max(*free_at) + latency;
             self.running.push((*free_at, batch, gpu, model));
         }
@@ -105,7 +115,7 @@ impl Play {
             for (at, batch, gpu, model) in self.running.extract_if(.., |batch| batch.0 <= now) {
                 let done = ActionDone {
                     action: batch.into(),
-                    started_ns: (at - US.times(3_620)).0.into(),
+                    started_ns: (at - self.beta - US.times(457)).0.into(),
                     finished_ns: at.0.into(),
                     gpu: gpu.into(),
                     rows: 0.into(),
@@ -230,4 +240,30 @@ fn another_policy_stays_what_it_is() {
     assert_eq!(play.trials(), (0, 0));
     assert_eq!(play.rules(0), Rules::of(Policy::Eager));
     assert_eq!(status(&mut play.stage).subclusters[0].rules, None);
+}
+
+/// Two slots serve the tasks in small batches, too, which begin at once. The own rules gather larger ones. Then a flood comes.
+#[test]
+fn batches_begin_at_once_while_none_is_lost_and_no_longer() {
+    let mut cluster = of_models(Policy::Baton, ms(20), ms(90));
+    cluster.models.iter_mut().for_each(|model| model.queue_capacity = 256);
+    let mut play = Play::of(&cluster);
+    let mut random = SplitMix64::new(7);
+    for task in 0..12_000 {
+        if play.trials().1 > 0 {
+            break;
+        }
+        play.submit(task % 2);
+        let unit = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        play.advance(Nanos((-8.0e6 * (1.0 - unit).ln()) as u64));
+    }
+    assert_eq!(play.rules(0), Alternative::AtOnce.rules(), "{:?}", play.trials());
+    let trials = play.trials().0;
+    for task in 0..2_000 {
+        play.submit(task % 2);
+        play.advance(US.times(200));
+    }
+    assert_eq!(play.trials(), (trials, 2), "losses need no trial");
+    assert_eq!(play.rules(1), Alternative::Own.rules());
+    assert_eq!(play.stage.scheduler.rank.rules(SubclusterId(0)), Alternative::Own.rules());
 }

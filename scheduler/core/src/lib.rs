@@ -58,4 +58,4 @@ pub use policy::patience::Patience;
 pub use policy::{Alternative, Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
-pub use trial::{Enough, Record, Recorded, Recording, Replica, Trial, Trials, Verdict};
+pub use trial::{Enough, Look, Record, Recorded, Recording, Replica, Trial, Trials, Verdict};

@@ -1,8 +1,8 @@
 //! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
 
 use baton_core::{
-    Alternative, ModelId, ModelState, Nanos, Policy, RankState, Recording, SubclusterId, Trial,
-    Trials,
+    Alternative, Look, ModelId, ModelState, Nanos, Policy, Prefer, RankState, Recording,
+    SubclusterId, Trial, Trials,
 };
 
 use crate::scenario::Scenario;
@@ -21,14 +21,14 @@ impl Trying {
     /// Of every sub-cluster; none where nothing else is tried.
     pub(crate) fn all(scenario: &Scenario, policy: Policy, homes: &[SubclusterId]) -> Vec<Self> {
         let may_try = policy == Policy::Baton && scenario.memory.is_none();
-        let subclusters = (0..scenario.subclusters.count()).filter(|_| may_try);
-        subclusters.map(|subcluster| Self::new(homes, SubclusterId(subcluster))).collect()
+        let subclusters = (0..scenario.subclusters.count()).filter(|_| may_try).map(SubclusterId);
+        subclusters.map(|subcluster| Self::new(homes, subcluster, scenario.prefer)).collect()
     }
 
     /// For the models of a sub-cluster.
-    fn new(homes: &[SubclusterId], subcluster: SubclusterId) -> Self {
+    fn new(homes: &[SubclusterId], subcluster: SubclusterId, prefer: Prefer) -> Self {
         let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
-        let trials = Trials::new(models.len());
+        let trials = Trials::new(models.len(), prefer);
         Self { subcluster, models, trials, next_look: Trials::LOOK_EVERY, recording: None }
     }
 
@@ -44,21 +44,31 @@ impl Trying {
         (model, deadline): (u32, Nanos),
         (models, rank): (&[ModelState], &RankState),
     ) -> Option<Alternative> {
-        if let Some(recording) = &mut self.recording {
-            if recording.arrived(now, ModelId(model), deadline) {
-                return None;
-            }
-            let recording = self.recording.take()?;
-            return self.conclude(now, recording, (models, rank));
-        }
         if now >= self.next_look {
-            self.next_look = now + Trials::LOOK_EVERY;
-            let counters = self.models.iter().map(|&m| models[m].counters());
-            let counts = counters.map(|counters| (counters.received, counters.given_up));
-            let enough = self.trials.look(now, counts);
-            self.recording = enough.map(|enough| Recording::new(now, enough));
+            return self.look(now, models);
         }
-        None
+        if self.recording.as_mut()?.arrived(now, ModelId(model), deadline) {
+            return None;
+        }
+        let recording = self.recording.take()?;
+        self.conclude(now, recording, (models, rank))
+    }
+
+    fn look(&mut self, now: Nanos, models: &[ModelState]) -> Option<Alternative> {
+        self.next_look = now + Trials::LOOK_EVERY;
+        let counters = self.models.iter().map(|&m| models[m].counters());
+        let counts = counters.map(|counters| (counters.received, counters.given_up));
+        match self.trials.look(now, counts, self.recording.is_some())? {
+            Look::Record(enough) => {
+                self.recording = Some(Recording::new(now, enough));
+                None
+            }
+            Look::Discard => {
+                self.recording = None;
+                None
+            }
+            Look::Follow(rules) => Some(rules),
+        }
     }
 
     fn conclude(

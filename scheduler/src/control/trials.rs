@@ -6,7 +6,7 @@
 use std::mem;
 
 use baton_core::{
-    Alternative, Enough, Nanos, Policy, Slowdown, SubclusterId, Trial, Trials, Verdict,
+    Alternative, Enough, Look, Nanos, Policy, Slowdown, SubclusterId, Trial, Trials, Verdict,
 };
 use baton_rdma::Transport;
 
@@ -19,6 +19,8 @@ enum Step {
     Nothing,
     /// Parts of the recording that are there.
     Recording(SubclusterId, Vec<RecordedPart>),
+    /// As many parts of a recording that is not needed any more are still to come.
+    Discarding(usize),
     /// All parts; the RankThread is asked for the slots.
     Asking(Vec<RecordedPart>),
     /// Its verdict is awaited.
@@ -36,7 +38,8 @@ pub(super) struct Trying {
 impl Trying {
     pub(super) fn new(parts: &ControlParts) -> Self {
         let models = parts.homes.len();
-        let trials = parts.catalog.subclusters().map(|_| Trials::new(models)).collect();
+        let prefer = parts.common.prefer();
+        let trials = parts.catalog.subclusters().map(|_| Trials::new(models, prefer)).collect();
         Self { trials, step: Step::Nothing }
     }
 
@@ -49,10 +52,11 @@ impl<T: Transport> ControlThread<T> {
     /// Begins a trial where one is due, by what ModelThreads have lost as of the last look.
     pub(super) fn look_at_losses(&mut self, now: Nanos) {
         for subcluster in self.parts.catalog.subclusters().collect::<Vec<_>>() {
-            if self.may_try(subcluster)
-                && let Some(enough) = self.look_at(now, subcluster)
-            {
-                return self.record(subcluster, enough);
+            match self.look_at(now, subcluster) {
+                Some(Look::Record(enough)) => return self.record(subcluster, enough),
+                Some(Look::Follow(rules)) => self.follow(subcluster, rules, None),
+                Some(Look::Discard) => self.discard(),
+                None => {}
             }
         }
     }
@@ -60,9 +64,7 @@ impl<T: Transport> ControlThread<T> {
     /// Trials know no weights that have to be loaded. They replay a model with variants as its cheapest: where tasks are
     /// lost, it executes no other.
     fn may_try(&self, subcluster: SubclusterId) -> bool {
-        matches!(self.trying.step, Step::Nothing)
-            && self.parts.common.policy() == Policy::Baton
-            && !self.has_cache(subcluster)
+        self.parts.common.policy() == Policy::Baton && !self.has_cache(subcluster)
     }
 
     /// What the sub-cluster's models follow, if the policy has a choice.
@@ -71,11 +73,15 @@ impl<T: Transport> ControlThread<T> {
         has_choice.then(|| self.trying.trials[subcluster.0 as usize].rules())
     }
 
-    fn look_at(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<Enough> {
+    fn look_at(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<Look> {
+        if !self.may_try(subcluster) {
+            return None;
+        }
         let Self { parts, trying, .. } = self;
+        let is_trying = !matches!(trying.step, Step::Nothing);
         let loads = parts.catalog.served_by(subcluster).map(|(model, _)| parts.load.of(model));
         let counts = loads.map(|load| (load.requests, load.lost));
-        trying.of(subcluster).look(now, counts)
+        trying.of(subcluster).look(now, counts, is_trying)
     }
 
     fn record(&mut self, subcluster: SubclusterId, enough: Enough) {
@@ -85,8 +91,23 @@ impl<T: Transport> ControlThread<T> {
         self.tell_model_threads(|| ModelCommand::Record { subcluster, enough });
     }
 
+    /// Another recording is more urgent than the one that is under way. It begins once all parts of this one are there.
+    fn discard(&mut self) {
+        if let Step::Recording(_, parts) = &self.trying.step {
+            self.trying.step = Step::Discarding(self.parts.model_threads.len() - parts.len());
+            self.tell_model_threads(|| ModelCommand::EndRecording);
+        }
+    }
+
     /// A ModelThread's part. The first one that has enough ends the recording for all.
     pub(super) fn on_recorded(&mut self, part: RecordedPart) {
+        if let Step::Discarding(left) = &mut self.trying.step {
+            *left -= 1;
+            if *left == 0 {
+                self.trying.step = Step::Nothing;
+            }
+            return;
+        }
         let Step::Recording(subcluster, parts) = &mut self.trying.step else { return };
         let subcluster = *subcluster;
         parts.push(part);
@@ -126,12 +147,17 @@ impl<T: Transport> ControlThread<T> {
             None
         });
         let trials = self.trying.of(subcluster);
-        let Some(rules) = trials.conclude(self.log.now, verdict.as_ref()) else { return };
+        if let Some(rules) = trials.conclude(self.log.now, verdict.as_ref()) {
+            self.follow(subcluster, rules, verdict.as_ref());
+        }
+    }
+
+    /// Has everybody follow other rules. Without a verdict because tasks are lost under those that are followed.
+    fn follow(&mut self, subcluster: SubclusterId, rules: Alternative, verdict: Option<&Verdict>) {
         self.parts.counters.rules_changed.add(1);
         self.parts.rank.send(RankCommand::Follow { subcluster, rules });
         self.tell_model_threads(|| ModelCommand::Follow { subcluster, rules });
         let (name, rules) = (self.parts.catalog.subcluster_name(subcluster), rules.name());
-        let verdict = verdict.as_ref();
         tracing::info!(
             subcluster = name,
             rules,

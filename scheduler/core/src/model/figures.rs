@@ -64,7 +64,8 @@ impl ModelState {
     pub fn replica(&self) -> Replica {
         let (config, margin) = (self.config(), self.latency().margin());
         let patience = self.sizing.patience().clone();
-        Replica { config, patience, margin }
+        let has_variants = !self.accuracies.is_empty();
+        Replica { config, patience, margin, has_variants }
     }
 
     fn config(&self) -> ModelConfig {

@@ -4,9 +4,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
+use super::sooner::{Service, Sooner};
 use super::{Enough, Verdict};
 use crate::policy::Alternative;
-use baton_types::Nanos;
+use baton_types::{Nanos, Prefer};
 
 /// What models lose is counted over spans of this length, so that rare losses are seen, too.
 const SPAN: Nanos = Nanos::from_millis(10_000);
@@ -39,13 +40,31 @@ pub struct Trials {
     rules: Alternative,
     /// Tasks received and lost since start, by model, when the span began.
     seen: Vec<(u64, u64)>,
-    began: Nanos,
+    /// `None` if the next look begins one.
+    began: Option<Nanos>,
     pause: Nanos,
     /// Nothing is recorded before.
     not_before: Nanos,
     enough: usize,
     /// Tasks that the policy's own rules would have served with hardly a loss.
     calm: u64,
+    /// Whether batches begin at once while hardly a task is lost. `None` where GPU time is spared instead.
+    sooner: Option<Sooner>,
+    /// Tasks came in this span.
+    has_traffic: bool,
+    /// What is recorded, or tried, is for that.
+    is_for_sooner: bool,
+}
+
+/// What a look at the losses asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Record arrivals, and try them.
+    Record(Enough),
+    /// Follow these rules from now on.
+    Follow(Alternative),
+    /// End the recording that is under way, and do not try it: another one is more urgent.
+    Discard,
 }
 
 impl Trials {
@@ -53,15 +72,18 @@ impl Trials {
     pub const LOOK_EVERY: Nanos = LOOK_EVERY;
 
     /// For this number of models, of which nothing is lost yet.
-    pub fn new(models: usize) -> Self {
+    pub fn new(models: usize, prefer: Prefer) -> Self {
         Self {
             rules: Alternative::Own,
             seen: vec![(0, 0); models],
-            began: Nanos::ZERO,
+            began: Some(Nanos::ZERO),
             pause: PAUSE_MIN,
             not_before: Nanos::ZERO,
             enough: RECORDED,
             calm: 0,
+            sooner: (prefer == Prefer::Latency).then(Sooner::new),
+            has_traffic: false,
+            is_for_sooner: false,
         }
     }
 
@@ -71,44 +93,95 @@ impl Trials {
     }
 
     /// Looks at how many tasks each model has received and lost since start, and says how many arrivals to record for a
-    /// trial, if one is due: because a model loses tasks, or because other rules than the policy's own are followed, which
-    /// may not be needed any more. Call every [`Trials::LOOK_EVERY`].
-    pub fn look(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> Option<Enough> {
+    /// trial, if one is due: because a model loses tasks, because other rules than the policy's own are followed, which may not
+    /// be needed any more, or because none loses tasks, which could end sooner. Where they do, and tasks are lost, the own rules
+    /// come back without a trial. Call every [`Trials::LOOK_EVERY`], also while a trial is under way, which `is_trying` says.
+    pub fn look(
+        &mut self,
+        now: Nanos,
+        counts: impl Iterator<Item = (u64, u64)>,
+        is_trying: bool,
+    ) -> Option<Look> {
+        let serves_sooner = self.serves_sooner();
+        if is_trying && !serves_sooner && !self.is_for_sooner {
+            return None;
+        }
         let is_losing = self.is_losing(now, counts);
+        if let Some(sooner) = self.sooner.as_mut().filter(|_| serves_sooner && is_losing) {
+            sooner.give_up(now);
+            return Some(Look::Follow(self.follow(Alternative::Own)));
+        }
+        if is_trying {
+            let is_in_the_way = self.is_for_sooner && is_losing;
+            self.is_for_sooner &= !is_in_the_way;
+            return is_in_the_way.then_some(Look::Discard);
+        }
+        self.record(now, is_losing).map(Look::Record)
+    }
+
+    /// How much to record, if a trial is due.
+    fn record(&mut self, now: Nanos, is_losing: bool) -> Option<Enough> {
+        let is_calm = !is_losing && (self.rules == Alternative::Own || self.serves_sooner());
+        self.is_for_sooner = false;
+        if let Some(sooner) = self.sooner.as_ref().filter(|_| is_calm) {
+            self.is_for_sooner = self.has_traffic && sooner.is_due(now);
+            return self.is_for_sooner.then_some(Sooner::ENOUGH);
+        }
         let is_due = is_losing || self.rules != Alternative::Own;
         let lasts = if is_losing { SHORTEST } else { SHORTEST_CALM };
         let enough = Enough { tasks: self.enough, most: RECORDED_MAX, lasts };
         (is_due && now >= self.not_before).then_some(enough)
     }
 
+    /// Batches begin at once because none is lost.
+    fn serves_sooner(&self) -> bool {
+        self.sooner.as_ref().is_some_and(Sooner::is_followed)
+    }
+
     fn is_losing(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> bool {
-        let is_over = now >= self.began + SPAN;
+        let is_over = self.began.is_none_or(|began| now >= began + SPAN);
+        let counts_before = self.began.is_some();
         if is_over {
-            self.began = now;
+            self.began = Some(now);
         }
         let mut is_losing = false;
+        self.has_traffic = false;
         for (seen, count) in self.seen.iter_mut().zip(counts) {
             let before = if is_over { mem::replace(seen, count) } else { *seen };
             // A model that has been replaced counts from nothing.
             let (came, lost) = (count.0.saturating_sub(before.0), count.1.saturating_sub(before.1));
+            self.has_traffic |= came > 0;
             is_losing |= lost >= LOST_MIN && lost * LOST_ONE_IN > came;
         }
-        is_losing
+        is_losing && counts_before
     }
 
     /// What a trial of the recorded arrivals found; `None` if it could not be made. Returns the rules to follow from now
     /// on, if they are others.
     pub fn conclude(&mut self, now: Nanos, verdict: Option<&Verdict>) -> Option<Alternative> {
+        if mem::take(&mut self.is_for_sooner) {
+            return self.serve_sooner(now, verdict);
+        }
         let changed = verdict.and_then(|verdict| self.weigh(verdict));
         self.pause = if changed.is_some() { PAUSE_MIN } else { self.pause.times(2).min(PAUSE_MAX) };
         self.enough = (self.enough * 2).min(RECORDED_MAX);
         self.not_before = now + self.pause;
-        if let Some(rules) = changed {
-            self.rules = rules;
-            // What was lost before says nothing of these rules: the next look begins a span.
-            self.began = Nanos::ZERO;
-        }
-        changed
+        changed.map(|rules| self.follow(rules))
+    }
+
+    fn serve_sooner(&mut self, now: Nanos, verdict: Option<&Verdict>) -> Option<Alternative> {
+        let changed = self.sooner.as_mut()?.conclude(now, verdict)?;
+        Some(self.follow(match changed {
+            Service::AtOnce => Alternative::AtOnce,
+            Service::Own => Alternative::Own,
+        }))
+    }
+
+    /// What was lost before says nothing of these rules: the next look begins a span.
+    fn follow(&mut self, rules: Alternative) -> Alternative {
+        self.rules = rules;
+        self.began = None;
+        rules
     }
 
     fn weigh(&mut self, verdict: &Verdict) -> Option<Alternative> {
@@ -133,7 +206,8 @@ mod tests {
     }
 
     fn better(least: Alternative) -> Verdict {
-        Verdict { tasks: 500, lost: 9, least, lost_least: 1, is_better: true, is_calm: false }
+        let none = Verdict { least, is_calm: false, ..calm(500) };
+        Verdict { lost: 9, lost_least: 1, is_better: true, ..none }
     }
 
     fn calm(tasks: u64) -> Verdict {
@@ -144,14 +218,27 @@ mod tests {
             lost_least: 0,
             is_better: false,
             is_calm: true,
+            is_sooner: false,
         }
+    }
+
+    /// Of models for which GPU time is spared while nothing is lost.
+    fn trials(models: usize) -> Trials {
+        Trials::new(models, Prefer::FewestGpus)
+    }
+
+    fn record(look: Option<Look>) -> Option<Enough> {
+        look.map(|look| match look {
+            Look::Record(enough) => enough,
+            other => panic!("{other:?}"),
+        })
     }
 
     #[test]
     fn a_trial_is_due_once_a_model_has_lost_a_few_tasks_within_ten_seconds() {
-        let mut trials = Trials::new(2);
+        let mut trials = trials(2);
         let mut look = |second: u64, second_model| {
-            trials.look(at(second), [(9_000, 0), second_model].into_iter()).is_some()
+            trials.look(at(second), [(9_000, 0), second_model].into_iter(), false).is_some()
         };
         assert!(!look(10, (400, 0)), "nothing is lost");
         assert!(!look(11, (500, 2)), "two tasks are no sign");
@@ -163,21 +250,22 @@ mod tests {
 
     #[test]
     fn a_model_that_has_been_replaced_counts_from_nothing() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let counts = [(9_000, 9), (100, 0), (200, 11), (300, 12)];
         let due = (10..)
             .zip(counts)
-            .map(|(second, count)| trials.look(at(second), [count].into_iter()).is_some());
+            .map(|(second, count)| trials.look(at(second), [count].into_iter(), false).is_some());
         assert_eq!(due.collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]
     fn trials_that_change_nothing_become_rare_and_large() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let (mut due, mut recorded) = (Vec::new(), Vec::new());
         for look in 1..900 {
             let counts = [(100 * look, 10 * look)].into_iter();
-            if let Some(enough) = trials.look(Trials::LOOK_EVERY.times(look), counts) {
+            if let Some(enough) = record(trials.look(Trials::LOOK_EVERY.times(look), counts, false))
+            {
                 due.push(look);
                 recorded.push(enough.tasks);
                 assert_eq!(trials.conclude(Trials::LOOK_EVERY.times(look), None), None);
@@ -190,24 +278,25 @@ mod tests {
 
     #[test]
     fn trials_are_quick_while_tasks_are_being_lost() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let mut lasts = |second: u64, lost| {
-            trials.look(at(second), [(1_000, lost)].into_iter()).map(|enough| enough.lasts)
+            record(trials.look(at(second), [(1_000, lost)].into_iter(), false))
+                .map(|enough| enough.lasts)
         };
         assert_eq!([lasts(1, 0), lasts(2, 3)], [None, Some(Trials::LOOK_EVERY)]);
         trials.conclude(at(3), Some(&better(Alternative::Fill)));
-        let enough = trials.look(at(4), [(2_000, 3)].into_iter());
+        let enough = record(trials.look(at(4), [(2_000, 3)].into_iter(), false));
         let enough = enough.expect("the own rules may do again");
         assert_eq!(enough.lasts, SECOND, "bursts should be among what comes");
     }
 
     #[test]
     fn better_rules_are_followed_until_the_own_ones_would_do() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let frontrun = Alternative::Frontrun;
         assert_eq!(trials.conclude(at(1), Some(&better(frontrun))), Some(frontrun));
         assert_eq!(trials.conclude(at(2), Some(&better(frontrun))), None, "it is followed already");
-        let due = trials.look(at(60), [(9, 0)].into_iter());
+        let due = record(trials.look(at(60), [(9, 0)].into_iter(), false));
         let due = due.expect("nothing is lost, but it may do without");
         assert_eq!(due.tasks, 8_192, "a third trial, whatever the first two found");
         assert_eq!(trials.conclude(at(61), Some(&calm(600))), None);
@@ -225,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_recording_that_is_not_calm_ends_the_row_of_those_that_are() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let mut verdict =
             |verdict: Verdict| trials.conclude(at(60), Some(&verdict)).map(|_| trials.rules());
         assert!(verdict(better(Alternative::Fill)).is_some());
@@ -237,10 +326,10 @@ mod tests {
 
     #[test]
     fn what_was_lost_under_the_former_rules_is_no_reason_for_another_trial() {
-        let mut trials = Trials::new(1);
+        let mut trials = trials(1);
         let look = |trials: &mut Trials, ms, lost| {
             let now = Nanos::from_millis(ms);
-            trials.look(now, [(ms, lost)].into_iter()).is_some()
+            trials.look(now, [(ms, lost)].into_iter(), false).is_some()
         };
         assert!(look(&mut trials, 20_000, 900));
         trials.conclude(at(21), Some(&better(Alternative::Fill)));
@@ -249,5 +338,105 @@ mod tests {
         assert_eq!(trials.rules(), Alternative::Own);
         assert!(!look(&mut trials, 23_050, 990), "it is too early for another one");
         assert!(!look(&mut trials, 23_100, 990));
+    }
+
+    fn sooner(tasks: u64) -> Verdict {
+        Verdict { is_sooner: true, ..calm(tasks) }
+    }
+
+    /// One whose batches begin at once since the second second.
+    fn followed() -> Trials {
+        let mut trials = Trials::new(1, Prefer::Latency);
+        for (second, tasks, follows) in [(1, 3_000, None), (2, 1_096, Some(Alternative::AtOnce))] {
+            let look = trials.look(at(second), [(9_000, 2)].into_iter(), false);
+            assert_eq!(look, Some(Look::Record(Sooner::ENOUGH)));
+            assert_eq!(trials.conclude(at(second), Some(&sooner(tasks))), follows);
+        }
+        trials
+    }
+
+    #[test]
+    fn batches_begin_at_once_after_four_thousand_tasks_of_which_none_would_be_lost() {
+        let mut trials = followed();
+        assert_eq!(trials.rules(), Alternative::AtOnce);
+        assert!(
+            trials.look(at(3), [(9_500, 2)].into_iter(), false).is_some(),
+            "it may not stay so"
+        );
+        assert_eq!(trials.conclude(at(3), Some(&sooner(2_000))), None, "they are followed already");
+        assert!(trials.look(at(4), [(9_900, 2)].into_iter(), false).is_some());
+        assert_eq!(trials.conclude(at(4), Some(&calm(2_000))), Some(Alternative::Own));
+    }
+
+    #[test]
+    fn nothing_begins_at_once_where_gpu_time_is_spared() {
+        let mut trials = trials(1);
+        assert_eq!(trials.look(at(60), [(9_000, 0)].into_iter(), false), None);
+    }
+
+    #[test]
+    fn the_own_rules_come_back_without_a_trial_where_tasks_are_lost_that_would_not_have_waited() {
+        let mut trials = followed();
+        trials.look(at(3), [(9_400, 2)].into_iter(), false);
+        assert_eq!(trials.conclude(at(3), Some(&sooner(2_000))), None);
+        let look = trials.look(at(4), [(9_500, 5)].into_iter(), false);
+        assert_eq!(look, Some(Look::Follow(Alternative::Own)));
+        assert_eq!(trials.rules(), Alternative::Own);
+        assert_eq!(
+            trials.look(at(4), [(9_600, 5)].into_iter(), false),
+            None,
+            "what was lost is over"
+        );
+    }
+
+    /// What was recorded to serve tasks sooner has none of the size and the pause of what is recorded because they are lost.
+    #[test]
+    fn a_trial_that_only_asks_for_speed_does_not_delay_one_of_losses() {
+        let mut trials = Trials::new(1, Prefer::Latency);
+        for second in 1..105 {
+            if trials.look(at(second), [(90 * second, 0)].into_iter(), false).is_some() {
+                assert_eq!(trials.conclude(at(second), Some(&calm(2_000))), None);
+            }
+        }
+        let enough = record(trials.look(at(105), [(9_450, 90)].into_iter(), false));
+        assert_eq!(enough.map(|enough| (enough.tasks, enough.lasts)), Some((RECORDED, SHORTEST)));
+        assert!(trials.conclude(at(106), Some(&better(Alternative::AtOnce))).is_some());
+        trials.look(at(107), [(9_800, 90)].into_iter(), false);
+        let look = trials.look(at(108), [(9_900, 99)].into_iter(), false);
+        assert!(record(look).is_some(), "these rules serve tasks that were lost: a trial decides");
+    }
+
+    #[test]
+    fn nothing_is_recorded_where_nothing_comes() {
+        let mut trials = Trials::new(1, Prefer::Latency);
+        let mut look = |second: u64, came| trials.look(at(second), [(came, 0)].into_iter(), false);
+        assert_eq!(look(1, 0), None);
+        assert!(look(2, 7).is_some());
+        assert!(look(15, 7).is_some(), "they came in the span that ends");
+        assert_eq!([look(16, 7), look(30, 7)], [None; 2]);
+    }
+
+    #[test]
+    fn what_is_recorded_to_serve_tasks_sooner_is_not_in_the_way_of_a_trial_of_losses() {
+        let mut trials = Trials::new(1, Prefer::Latency);
+        let mut look = |second, lost, is_trying| {
+            trials.look(at(second), [(9_000, lost)].into_iter(), is_trying)
+        };
+        assert_eq!(look(1, 0, false), Some(Look::Record(Sooner::ENOUGH)));
+        assert_eq!(look(2, 40, true), Some(Look::Discard));
+        assert_eq!(look(3, 40, true), None, "once is enough");
+        let losses = Enough { tasks: RECORDED, most: RECORDED_MAX, lasts: SHORTEST };
+        assert_eq!(look(4, 40, false), Some(Look::Record(losses)));
+    }
+
+    /// A recording that lasts does not hide what batches that begin at once lose.
+    #[test]
+    fn the_own_rules_come_back_while_arrivals_are_recorded() {
+        let mut trials = followed();
+        assert!(trials.look(at(3), [(9_400, 2)].into_iter(), false).is_some());
+        let look = trials.look(at(4), [(9_500, 5)].into_iter(), true);
+        assert_eq!(look, Some(Look::Follow(Alternative::Own)));
+        assert_eq!(trials.conclude(at(4), Some(&sooner(9_000))), None, "of before the losses");
+        assert_eq!(trials.rules(), Alternative::Own);
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Lost {
     pub(super) tasks: u64,
     /// Of these, those that were not served.
     pub(super) lost: u64,
+    /// How long the others took, together.
+    pub(super) took: Nanos,
 }
 
 enum Message {
@@ -209,7 +211,9 @@ impl Shadow {
         let model = &mut self.models[id as usize];
         let (margin, counts_from) = (self.margins[id as usize], *counts_from);
         let stretch = if self.now < self.overloaded_until { OVERLOAD } else { 1 };
-        input(model, &mut Outbox { mail, batches, ends, margin, stretch, lost, counts_from });
+        let end = self.now;
+        let out = &mut Outbox { mail, batches, ends, margin, stretch, lost, counts_from, end };
+        input(model, out);
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
             None => drop(self.timers.remove(id)),
@@ -246,6 +250,8 @@ struct Outbox<'a> {
     stretch: u64,
     lost: &'a mut Lost,
     counts_from: Nanos,
+    /// When the newest batch ends.
+    end: Nanos,
 }
 
 impl ModelSink for Outbox<'_> {
@@ -253,7 +259,11 @@ impl ModelSink for Outbox<'_> {
         self.mail.push_back(Message::Candidate(model, candidate, grants));
     }
 
-    fn dispatch(&mut self, _: &Batch<'_>) {}
+    fn dispatch(&mut self, batch: &Batch<'_>) {
+        let came = batch.requests().map(|request| Nanos(request.task.0));
+        let counted = came.filter(|&came| came >= self.counts_from);
+        self.lost.took = counted.fold(self.lost.took, |took, came| took + (self.end - came));
+    }
 
     fn gpu(&mut self, update: GpuUpdate) {
         self.mail.push_back(Message::Gpu(update));
@@ -262,6 +272,7 @@ impl ModelSink for Outbox<'_> {
         let batches = &mut self.batches[id as usize];
         let begins = batches.back().map_or(start, |&free| free.max(start));
         let end = begins + (latency - self.margin).times(self.stretch);
+        self.end = end;
         batches.push_back(end);
         if batches.len() == 1 {
             self.ends.set(id, end);
@@ -294,7 +305,7 @@ mod tests {
             network: NetworkDelay::default(),
         };
         let patience = Patience::new(&config.profile);
-        Replica { config, patience, margin: Nanos::ZERO }
+        Replica { config, patience, margin: Nanos::ZERO, has_variants: false }
     }
 
     /// What a candidate of the only model would say of its losses, at the end of the last replay.
@@ -335,6 +346,26 @@ mod tests {
         shadow.replay(&rest);
         assert_eq!(shadow.lost[0].lost, lost[0].lost, "only the overload lost tasks");
         assert_eq!(bad_rate(&mut shadow), 0);
+    }
+
+    /// The second one of each pair waits until the slot is free.
+    #[test]
+    fn what_tasks_took_is_from_their_arrival_to_the_end_of_their_batch() {
+        let pair = |i: u64| {
+            [10 * i, 10 * i + 1].map(|at| Task { at: MS.times(at), model: 0, budget: MS.times(20) })
+        };
+        let trial = Trial {
+            models: vec![replica(4, 20)],
+            slots: vec![Slowdown::NONE],
+            tasks: (0..60).flat_map(pair).collect(),
+            span: MS.times(600),
+        };
+        let mut shadow = Shadow::new(&trial, Alternative::AtOnce.rules());
+        shadow.replay(&trial);
+        shadow.count_anew();
+        shadow.replay(&trial);
+        let lost = shadow.end()[0];
+        assert_eq!((lost.tasks, lost.lost, lost.took), (120, 0, MS.times(60 * (4 + 7))));
     }
 
     /// They wait when the count begins, and end in it.
