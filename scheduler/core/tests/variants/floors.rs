@@ -121,3 +121,24 @@ fn a_candidate_is_no_larger_than_its_variant_is_in_time_for() {
     }
     assert_eq!(batch(&model), Some(3));
 }
+
+/// What counts is how long the head can wait, not what the time is.
+#[test]
+fn every_choice_is_the_same_at_any_moment() {
+    let width = Nanos::from_millis(2);
+    let choices =
+        [Choice::QueueFit, Choice::SlackFit { width }, Choice::MaxAccuracy, Choice::MaxBatch];
+    for choice in choices {
+        let sealed = [0, 50, 900].map(|ms| {
+            let (now, mut out) = (Nanos::from_millis(ms), Sealed::default());
+            let mut model = model(Policy::Baton, &variants(&P0, 16), choice);
+            for task in 0..6 {
+                let deadline = now + Nanos::from_micros(9_000 + task);
+                model.on_request(now, Request::new(TaskId(task), deadline), &mut out);
+            }
+            model.on_grant(now, Grant { free_at: now, ..grant(4, Slowdown::NONE) }, &mut out);
+            (out.variant, out.tasks.len())
+        });
+        assert!(sealed.iter().all(|one| *one == sealed[0]), "{choice:?}: {sealed:?}");
+    }
+}
