@@ -142,3 +142,13 @@ fn every_choice_is_the_same_at_any_moment() {
         assert!(sealed.iter().all(|one| *one == sealed[0]), "{choice:?}: {sealed:?}");
     }
 }
+
+/// Three tasks would take 12 ms on the slow slot, because the third asks for the dearest variant; the first two take 2.7 ms.
+#[test]
+fn a_slow_slot_gets_the_tasks_that_ask_for_less() {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let slowdown = Slowdown::from_256ths(384);
+    let tasks = [(9_200, 0), (9_201, 0), (9_202, 80_160)];
+    assert_eq!(seal_asking(&model, &tasks, 0, Slowdown::NONE).tasks.len(), 3);
+    assert_eq!(seal_asking(&model, &tasks, 0, slowdown).tasks.len(), 2);
+}
