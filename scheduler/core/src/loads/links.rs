@@ -111,4 +111,26 @@ mod tests {
         let usual = links.usual.mean.in_256ths_of(Factor::ONE);
         assert!((279..=282).contains(&usual), "{usual}");
     }
+
+    #[test]
+    fn a_link_is_slow_from_an_eighth_above_the_others_on() {
+        let mut links = Links::new(1);
+        links.usual.mean = Factor::ONE.times(256);
+        for (ratio, is_slow) in [(287, false), (288, true)] {
+            links.slots[0].mean = Factor::ONE.times(ratio);
+            assert_eq!(links.of(GpuId(0)).is_slow(), is_slow, "{ratio} / 256");
+        }
+    }
+
+    /// One that was not made at all, say.
+    #[test]
+    fn a_load_counts_as_half_as_long_as_the_mean_at_least() {
+        let after = |measured| {
+            let mut ratio = Ratio::NEW;
+            ratio.observe(Factor::between(measured, MS), 1);
+            ratio.mean
+        };
+        assert_eq!(after(Nanos(1)), after(Nanos(MS.0 / 2)));
+        assert!(after(Nanos(MS.0 / 2)) < after(Nanos(MS.0 / 4 * 3)));
+    }
 }
