@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_bad_rate_is_beside_twenty_tasks_that_were_in_time() {
-        let rate = |tasks, lost| super::super::bad_rate(&Lost { tasks, lost });
+        let rate = |tasks, lost| super::super::bad_rate(&Lost { tasks, lost, ..Lost::default() });
         assert_eq!([rate(80, 1), rate(80, 50), rate(0, 0)], [655, 1 << 15, 0]);
     }
 }

@@ -58,7 +58,7 @@ impl Sooner {
         now >= self.not_before
     }
 
-    /// Tasks are lost under these rules. The own ones come back, whoever loses them.
+    /// Tasks are lost under these rules. The own ones come back.
     pub(super) fn give_up(&mut self, now: Nanos) {
         self.pause = self.pause.times(4).min(PAUSE_LOST);
         self.end(now);
