@@ -146,3 +146,28 @@ pub enum GpuUpdate {
         fetched_at: Option<Nanos>,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inputs_way_counts_before_both_ends_of_a_wait() {
+        let candidate = Candidate {
+            batch: 1,
+            exec_at: Nanos(50),
+            invalid_after: Nanos(100),
+            urgency: Nanos(100),
+            bad_rate: 0,
+            delay: Nanos(7),
+            latest: Nanos(90),
+            latency: Nanos(9),
+            alone: Nanos(9),
+            slack: Nanos(0),
+            dispersion: 16,
+            excess: 0,
+            run: 0,
+        };
+        assert_eq!((candidate.due(), candidate.yields_until()), (Nanos(43), Nanos(83)));
+    }
+}

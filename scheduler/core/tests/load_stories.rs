@@ -145,3 +145,31 @@ fn a_slow_link_is_planned_with_its_own_times_until_another_slot_has_its_number()
     let latencies = [fast, next].map(|gpu| load(&mut loads, 101, gpu, LOAD));
     assert!(latencies[1] < LOAD.times(2), "it is another slot: {latencies:?}");
 }
+
+#[derive(Default)]
+struct Victims(Vec<u32>);
+
+impl LoadSink for Victims {
+    fn load(&mut self, load: &Load<'_>) {
+        self.0.extend(load.victims.iter().map(|model| model.0));
+    }
+    fn readiness(&mut self, _: ModelId, _: Readiness) {}
+}
+
+/// Model 0 was loaded first, but tasks wait for it.
+#[test]
+fn what_tasks_wait_for_stays_longer_than_what_was_used_later() {
+    for rule in [LoadRule::Commanded, LoadRule::Clockwork] {
+        let limits = LoadLimits { gpus: 1, copies: 1, residents: 3, rule, outstanding: LOAD };
+        let weights = [Weights { pages: 1, load: LOAD, is_guess: false, alone: LOAD }; 3];
+        let (mut loads, mut out) = (LoadState::new(limits, &weights), Victims::default());
+        loads.on_gpu_join(Nanos::ZERO, GPU, 2);
+        for (at, total) in [(0, LOAD), (1, Nanos::ZERO)] {
+            let model = ModelId(at);
+            assert!(loads.place(Nanos(at.into()), model, GPU, &mut out));
+            loads.on_demand(model, Demand { total, loadable: total });
+        }
+        assert!(loads.load(START, ModelId(2), GPU, &mut out));
+        assert_eq!(out.0, [1], "{rule:?}");
+    }
+}

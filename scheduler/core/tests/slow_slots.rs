@@ -109,7 +109,29 @@ fn a_batch_is_due_earlier_while_only_slow_slots_are_idle() {
     world.arrives(2, 1, 1.0, 35.0);
     world.run_out();
     assert_eq!(slots(&world), [1, 0]);
+    let early = world.at(25.9)..world.at(26.1);
+    assert!(early.contains(&world.batches[1].start), "it is due at 29 on a usual slot");
     assert!(world.is_good(1));
+}
+
+/// As long as a usual slot is idle as well, a slow one makes nothing due earlier. But it may be all that is left.
+#[test]
+fn a_batch_is_looked_at_again_when_only_a_slow_slot_may_be_left() {
+    let hog = linear(Policy::Eager, 40.0, 0.0, 1_000.0);
+    let waits = linear(Policy::Symphony, 1.0, 5.0, 40.0);
+    for (is_taken, slot, start) in [(true, 0, 26.0), (false, 1, 29.0)] {
+        let mut world = with_a_slow_slot(vec![eager(), hog.clone(), waits.clone()], 2);
+        world.arrives(2, 1, 1.0, 35.0);
+        if is_taken {
+            world.arrives(1, 100, 10.0, 1_000.0);
+        }
+        world.run_out();
+        let batch = world.batches.iter().find(|batch| batch.requests[0].task.0 == 1);
+        let batch = batch.expect("it is served");
+        let about = world.at(start - 0.1)..world.at(start + 0.1);
+        assert_eq!((batch.gpu.id.0, about.contains(&batch.start)), (slot, true));
+        assert!(world.is_good(1));
+    }
 }
 
 /// Tasks of 1 ms that can wait 1 ms keep a slot of two for themselves. Task 1 leaves it to them, but no longer than the only

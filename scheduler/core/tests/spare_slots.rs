@@ -262,3 +262,18 @@ fn slots_are_offered_until_they_leave_or_drain() {
     stage.rank.on_gpu_drain(slot(1), &mut stage.out);
     assert_eq!(stage.rank.gpus_offered(), GPUS as usize - 2);
 }
+
+/// It cannot have more than all, and there is no other to leave them to.
+#[test]
+fn a_model_alone_that_needs_more_slots_than_there_are_may_have_all() {
+    let mut stage = Stage::new();
+    let mut now = Nanos::ZERO;
+    for _ in 0..500 {
+        let grants: Vec<Grant> = (0..GPUS).map(|_| stage.granted(now, 0)).collect();
+        grants.iter().for_each(|grant| stage.planned(now, grant.gpu, MS, MS.times(2)));
+        now = now + MS;
+        grants.iter().for_each(|grant| stage.finished(now, grant.gpu));
+    }
+    let grant = stage.granted(now, 0);
+    assert_eq!((grant.spare, grant.is_short_of_slots), (GPUS, false));
+}

@@ -72,7 +72,7 @@ impl<K: Copy + Ord + Default> LinkedHeaps<K> {
         (self.nodes[a as usize].key, a) < (self.nodes[b as usize].key, b)
     }
 
-    /// Makes one heap of two roots; returns its root.
+    /// Makes one heap of two roots; returns its root. What a root has as its siblings means nothing.
     fn link(&mut self, a: u32, b: u32) -> u32 {
         if a == NONE || b == NONE {
             return if a == NONE { b } else { a };
@@ -108,8 +108,6 @@ impl<K: Copy + Ord + Default> LinkedHeaps<K> {
         while rest != NONE {
             let second = self.nodes[rest as usize].next;
             let after = if second == NONE { NONE } else { self.nodes[second as usize].next };
-            self.detach(rest);
-            self.detach(second);
             let pair = self.link(rest, second);
             self.nodes[pair as usize].next = pairs;
             (rest, pairs) = (after, pair);
@@ -117,18 +115,10 @@ impl<K: Copy + Ord + Default> LinkedHeaps<K> {
         let mut root = NONE;
         while pairs != NONE {
             let next = self.nodes[pairs as usize].next;
-            self.detach(pairs);
             root = self.link(root, pairs);
             pairs = next;
         }
         root
-    }
-
-    fn detach(&mut self, node: u32) {
-        if node != NONE {
-            let node = &mut self.nodes[node as usize];
-            (node.next, node.previous) = (NONE, NONE);
-        }
     }
 }
 

@@ -285,4 +285,45 @@ mod tests {
             prop_assert!(fetching.network().before(1) - given().ctrl <= most);
         }
     }
+
+    #[test]
+    fn what_was_measured_long_ago_counts_less() {
+        let mut fetching = measured(&[4, 60, 17], |batch| us(300).times(batch.into()));
+        let sizes = [4, 60, 17].into_iter().cycle().take(400);
+        sizes.for_each(|batch| fetching.observe(batch, us(60).times(batch.into()), Nanos::ZERO));
+        is_near(fetching.network().data_per_task, us(60));
+    }
+
+    #[test]
+    fn a_line_begins_where_batches_of_nothing_would() {
+        let fetching = measured(&[4, 60, 17], |batch| us(500) + us(20).times(batch.into()));
+        is_near(fetching.before, us(500));
+    }
+
+    /// A line that began below zero would ask nothing of small batches, and too much of large ones.
+    #[test]
+    fn no_input_takes_longer_than_the_mean() {
+        let fetching = measured(&[30, 60], |batch| if batch == 30 { us(0) } else { us(6_000) });
+        is_near(fetching.network().data_per_task, us(6_000 / 90));
+    }
+
+    #[test]
+    fn what_was_measured_fades_slowly_once_nothing_has_been_for_long() {
+        let mut fetching = measured(&[60, 4], |batch| us(200).times(batch.into()));
+        fetching.observe(60, us(12_000), us(9_000));
+        let margin = fetching.margin;
+        (0..PATIENCE).for_each(|_| fetching.relax());
+        assert_eq!(fetching.margin, margin, "not yet");
+        fetching.relax();
+        assert_eq!(fetching.margin, Nanos(margin.0 / 2));
+        (0..20).for_each(|_| fetching.relax());
+        is_near(fetching.network().data_per_task, us(200));
+        assert!(fetching.fetched_at(us(7), 16, Nanos::ZERO).is_some());
+    }
+
+    #[test]
+    fn what_is_in_time_needs_no_margin() {
+        let fetching = measured(&[4, 60, 17], |batch| us(60).times(batch.into()));
+        assert_eq!(fetching.margin, Nanos::ZERO);
+    }
 }

@@ -283,4 +283,16 @@ mod tests {
         latency.replace(linear(), SLO);
         assert_eq!((latency.of(1), latency.margin()), (Nanos::from_millis(6), Nanos::ZERO));
     }
+
+    /// A batch that was not executed at all, say, is no reason to plan with much less.
+    #[test]
+    fn a_time_that_is_far_too_short_counts_as_a_quarter_too_short() {
+        let profile = Profile::linear(Nanos(0), Nanos::from_millis(8), BATCHES).unwrap();
+        let drift = |measured_ms| {
+            let mut latency = Latency::new(profile.clone(), SLO);
+            latency.observe(1, Nanos::from_millis(measured_ms));
+            latency.drift()
+        };
+        assert!((drift(0) - drift(6)).abs() < 1e-9 && drift(0) < drift(7));
+    }
 }

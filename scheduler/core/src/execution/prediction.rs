@@ -276,4 +276,12 @@ mod tests {
         assert_eq!(error, ExecutionModelError::NotCheapestFirst { variant: 2, size: 1 });
         assert!(ExecutionModel::with_kinds(&falls, 2, SLO).is_ok(), "classes have no order");
     }
+
+    #[test]
+    fn a_backend_brings_a_profile_of_each_variant() {
+        let mut execution = ExecutionModel::with_kinds(&profiles(), 2, SLO).unwrap();
+        execution.replace(&[linear(1, 1, 8), linear(5, 1, 8)], SLO);
+        let ms = |variant, class| execution.predict(shape(3, variant, class)).0 / 1_000_000;
+        assert_eq!([ms(0, 0), ms(0, 1), ms(1, 0), ms(1, 1)], [4, 10, 16, 14]);
+    }
 }

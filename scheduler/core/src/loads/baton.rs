@@ -388,4 +388,31 @@ mod tests {
         assert_eq!(tick(1_000, 0).0, 439, "twice the time at most");
         assert_eq!(pool.next_tick, TICK);
     }
+
+    #[test]
+    fn of_jobs_that_exclude_each_other_the_one_that_serves_fewer_tasks_is_left_out() {
+        for (tasks, left_out) in [([9, 2], [false, true]), ([2, 9], [true, false])] {
+            let mut pool = Pool::new(1, 2);
+            let job = |model: u32, tasks| {
+                let latest = Nanos::from_millis(3 + u64::from(model));
+                Job { latest, model, length: 5_000_000, tasks }
+            };
+            pool.jobs.extend([job(0, tasks[0]), job(1, tasks[1])]);
+            pool.leave_out(Nanos::ZERO);
+            assert_eq!(pool.is_left_out, left_out);
+        }
+    }
+
+    #[test]
+    fn slots_are_apart_if_one_is_busy_and_the_other_much_less_so() {
+        let apart = |used, loaded: [u64; 2]| {
+            let mut pool = Pool::new(2, 1);
+            (pool.slots[0].used, pool.slots[0].loaded) = (used, loaded[0]);
+            pool.slots[1].loaded = loaded[1];
+            pool.apart(0..2)
+        };
+        assert_eq!(apart(BUSY + 1, [500, 500 - LESS - 1]), Some((0, 1)));
+        assert_eq!(apart(BUSY, [500, 0]), None);
+        assert_eq!(apart(BUSY + 1, [500, 500 - LESS]), None);
+    }
 }

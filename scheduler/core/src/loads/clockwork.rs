@@ -237,4 +237,14 @@ mod tests {
         rule.demand(&memory, ModelId(1), waits(3));
         assert_eq!(rule.first(&memory, gpu(0)), Some(ModelId(1)));
     }
+
+    #[test]
+    fn each_model_has_shares_of_its_own() {
+        let (mut memory, mut rule) = two_slots();
+        let other = ModelId(1);
+        assert!(memory.take(Nanos::ZERO, other, gpu(0)));
+        rule.demand(&memory, MODEL, waits(7));
+        rule.demand(&memory, other, waits(7));
+        assert_eq!([MODEL, other].map(|model| rule.priority(model)), [MS.times(7).0, 0]);
+    }
 }

@@ -111,4 +111,14 @@ mod tests {
         let usual = links.usual.mean.in_256ths_of(Factor::ONE);
         assert!((279..=282).contains(&usual), "{usual}");
     }
+
+    #[test]
+    fn a_link_is_slow_from_an_eighth_above_the_others_on() {
+        let mut links = Links::new(1);
+        links.usual.mean = Factor::ONE.times(256);
+        for (ratio, is_slow) in [(287, false), (288, true)] {
+            links.slots[0].mean = Factor::ONE.times(ratio);
+            assert_eq!(links.of(GpuId(0)).is_slow(), is_slow, "{ratio} / 256");
+        }
+    }
 }

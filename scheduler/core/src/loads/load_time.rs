@@ -343,4 +343,13 @@ mod tests {
         // It varies by 1 ms.
         assert!(over < Nanos::from_micros(1_300), "{over:?}");
     }
+
+    #[test]
+    fn a_factor_is_within_a_minute_of_a_millisecond() {
+        let minute = Nanos::from_millis(60_000);
+        let shortest = Factor::between(Nanos(1), minute).of(minute);
+        assert!((990_000..=1_000_000).contains(&shortest.0), "{shortest:?}");
+        let longest = Factor::between(minute.times(60), Nanos(1)).of(Nanos::from_millis(1));
+        assert_eq!(longest, minute);
+    }
 }

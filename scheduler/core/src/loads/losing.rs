@@ -202,6 +202,9 @@ mod tests {
         assert_eq!(look(9, 9), (false, 0));
         assert_eq!(look(10, 10), (true, 102), "a tenth of 1024");
         assert_eq!(look(30, 10), (true, 143), "half of the time since");
+        let mut twice = Recent { planned: MS.times(30), used: 0 };
+        twice.look(MS.times(10));
+        assert_eq!(twice.used, 204, "a tenth of 2048: twice the time at most");
         for at in 4..40 {
             look(at * 10, 10);
         }

@@ -203,3 +203,38 @@ impl Memory {
         first..first + self.copies
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(life: u32) -> Gpu {
+        Gpu { id: GpuId(0), life }
+    }
+
+    /// One slot of eight pages, and two models that take one each.
+    fn memory(residents: usize) -> Memory {
+        let mut memory = Memory::new(1, 2, residents, vec![1, 1]);
+        memory.join(gpu(0), 8);
+        memory
+    }
+
+    #[test]
+    fn a_slot_has_no_more_models_than_it_may_however_small_they_are() {
+        let mut memory = memory(1);
+        assert!(memory.take(Nanos::ZERO, ModelId(0), gpu(0)));
+        assert!(!memory.take(Nanos::ZERO, ModelId(1), gpu(0)));
+        assert!(!memory.has_room(ModelId(1), GpuId(0), 0, 0));
+        assert!(memory.has_room(ModelId(1), GpuId(0), 1, 1), "once the other has left");
+    }
+
+    #[test]
+    fn a_slot_that_joins_again_holds_nothing() {
+        let mut memory = memory(8);
+        assert!(memory.take(Nanos::ZERO, ModelId(0), gpu(0)));
+        memory.join(gpu(1), 8);
+        assert_eq!((memory.copies(ModelId(0)), memory.first_on(GpuId(0))), (0, None));
+        assert!(memory.take(Nanos::ZERO, ModelId(0), gpu(1)));
+        assert_eq!(memory.free_pages(GpuId(0)), 7);
+    }
+}

@@ -50,7 +50,7 @@ impl ModelState {
             horizon.start(batch) + latency.of(batch) <= deadline
         };
         let batch = formation::largest(1, window.batch, fits);
-        (batch > 1 || fits(1)).then_some(Window { batch, ..window })
+        fits(1).then_some(Window { batch, ..window })
     }
 
     /// ℓ(b) of the cheapest variant that suits the window's tasks.

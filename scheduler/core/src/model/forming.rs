@@ -140,3 +140,7 @@ impl ModelState {
         self.expiry(0, 1, self.latency_for(Window { head: 0, batch: 1 }).alone())
     }
 }
+
+#[cfg(test)]
+#[path = "forming_tests.rs"]
+mod tests;

@@ -207,3 +207,40 @@ fn what_is_expected_while_a_task_waits_takes_eight_pauses_and_a_quarter_of_the_a
     assert!(!is_plain(ms(11), 2), "two of eight that were to be expected came");
     assert!(is_plain(ms(11) + ns(3), 2));
 }
+
+#[test]
+fn nothing_of_what_was_lost_counts_once_it_is_forgotten() {
+    let mut meter = RateMeter::new();
+    let second = Nanos::from_millis(1_000);
+    let lose = |meter: &mut RateMeter| {
+        meter.on_bad(true);
+        meter.on_bad(false);
+        meter.on_refused();
+    };
+    meter.on_arrival(second);
+    lose(&mut meter);
+    meter.roll(second.times(2));
+    assert!(meter.bad_rate() > 0);
+    lose(&mut meter);
+    meter.forget_losses();
+    meter.roll(second.times(3));
+    assert_eq!((meter.bad_rate(), meter.bad_rate_where_ready()), (0, 0));
+    assert_eq!(meter.demand(), meter.rate(), "nor what was not let in");
+}
+
+#[test]
+fn a_meter_is_silent_once_nothing_came_for_as_long_as_it_looks_back() {
+    let mut meter = RateMeter::new();
+    let (at, span) = (Nanos::from_millis(9_000), BUCKET.times(BUCKETS as u64));
+    meter.on_arrival(at);
+    let after = [Nanos(0), span, span + Nanos(1)].map(|passed| meter.is_silent(at + passed));
+    assert_eq!(after, [false, false, true]);
+}
+
+#[test]
+fn rates_of_ages_do_not_overflow() {
+    let day = Nanos::from_millis(86_400_000);
+    let rate = Rate { arrivals: 1 << 40, span: day };
+    assert_eq!(rate.arrivals_in(day.times(2)), 1 << 41);
+    assert_eq!(rate.time_for(1 << 41), day.times(2));
+}

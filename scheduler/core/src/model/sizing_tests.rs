@@ -104,3 +104,42 @@ fn the_cheapest_variant_says_for_what_batches_wait() {
     assert_eq!((ours.content(), ours.of(1)), (its.content(), its.of(1)));
     assert_ne!(its.content(), Patience::new(&config(50).profile).content());
 }
+
+/// Four slots take turns, so that one more batch of seven comes every 2.75 ms. A batch of eight would end too late.
+#[test]
+fn there_is_room_for_one_batch_where_a_larger_one_is_not_in_time() {
+    let sizing = Sizing::new(ModelConfig { slo: Nanos(14_900_000), ..config(1) });
+    assert_eq!(sizing.room(Turns { gap: ms(2), latency: ms(8) }), 7);
+}
+
+#[test]
+fn until_the_traffic_is_known_a_batch_may_double_before_it_is_looked_at_again() {
+    let sizing = sizing(14);
+    assert_eq!(sizing.target, 3, "ℓ(3) is half of the objective");
+    assert_eq!([1, 2, 3, 5].map(|batch| sizing.undue(batch, ms(100)).0), [3, 4, 6, 8]);
+}
+
+#[test]
+fn a_model_says_what_it_is_sized_for() {
+    let mut state = crate::ModelState::new(config(100));
+    let sizes = |s: &crate::ModelState| (s.target(), s.floor());
+    let of = |slo_ms: u64| (sizing(slo_ms).target, sizing(slo_ms).floor);
+    assert_eq!(sizes(&state), of(100));
+    assert!(state.floor() > 1 && state.rate().is_none());
+    state.set_objective(ms(14));
+    assert_eq!(sizes(&state), of(14), "another objective");
+}
+
+/// What is to spare is spent on accuracy, not on waiting.
+#[test]
+fn with_slots_to_spare_a_model_with_variants_defers_nothing() {
+    let variant = |accuracy, beta| Variant {
+        accuracy,
+        profile: Profile::linear(ms(1), ms(beta), 8).unwrap(),
+    };
+    let mut sizing = sizing(50);
+    assert_eq!(sizing.rules(), Rules::of(Policy::Baton));
+    sizing
+        .set_variants(&Variants::new(alloc::vec![variant(70_000, 4), variant(80_000, 9)]).unwrap());
+    assert_eq!(sizing.rules(), Rules { deferral: Deferral::None, ..Rules::of(Policy::Baton) });
+}

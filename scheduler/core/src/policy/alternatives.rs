@@ -75,3 +75,34 @@ impl Alternative {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each of them is tried for; the rest is as in the rules that it comes from.
+    #[test]
+    fn each_differs_from_where_it_comes_from_by_what_it_is_tried_for() {
+        use Alternative::{AtOnce, Early, Frontrun, KeepHeads, Own, Part, PassOver, Tenth};
+        let of = Alternative::rules;
+        assert_eq!(of(Early), Rules { spares_losing: false, ..of(Own) });
+        assert_eq!(of(KeepHeads), Rules { floor: Floor::One, ..of(Own) });
+        assert_eq!((of(AtOnce).deferral, of(AtOnce).yields), (Deferral::None, false));
+        let pass_over = (of(PassOver).floor, of(PassOver).passes_over);
+        assert_eq!(pass_over, (Floor::One, true));
+        let tried = [Tenth, Part, Frontrun].map(|alternative| of(alternative).deferral);
+        assert_eq!(tried, [Deferral::Tenths(1), Deferral::Tenths(4), Deferral::Frontrun]);
+        for one in Alternative::ALL {
+            let same = Alternative::ALL.into_iter().filter(|other| of(*other) == of(one));
+            assert_eq!(same.count(), 1, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn each_is_named_like_itself() {
+        for one in Alternative::ALL {
+            let camel = alloc::format!("{one:?}").to_lowercase();
+            assert_eq!(one.name().replace('_', ""), camel);
+        }
+    }
+}

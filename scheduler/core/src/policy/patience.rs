@@ -89,6 +89,11 @@ mod tests {
         assert_eq!([1, 16, 32].map(of), [0.0625, 3.375, 13.3125]);
         assert_eq!(patience.of(63), u32::MAX, "even the largest batch saves less");
         assert_eq!(patience.of(64), u32::MAX);
+        assert_eq!(
+            patience.of(65),
+            u32::MAX,
+            "no batch is larger, but one more task may be asked about"
+        );
     }
 
     #[test]

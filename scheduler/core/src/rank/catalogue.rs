@@ -43,6 +43,7 @@ impl RankState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Alternative;
     use crate::rank::{RankLimits, Reserve};
     use baton_types::Nanos;
 
@@ -58,5 +59,24 @@ mod tests {
         assert!(rank.reserves[0].models_compete());
         rank.forget(ModelId(1));
         assert!(!rank.reserves[0].models_compete());
+    }
+
+    #[test]
+    fn a_number_that_is_free_serves_another_subcluster() {
+        let limits = RankLimits { gpus: 2, subclusters: 2, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0); 3]);
+        rank.forget(ModelId(1));
+        rank.serve(ModelId(1), SubclusterId(1));
+        let of = rank.models.iter().map(|model| model.subcluster.0);
+        assert!(of.eq([0, 1, 0]));
+    }
+
+    #[test]
+    fn each_subcluster_follows_rules_of_its_own() {
+        let limits = RankLimits { gpus: 2, subclusters: 2, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0); 3]);
+        let (own, other) = (Alternative::Own.rules(), Alternative::Early.rules());
+        rank.set_rules(SubclusterId(1), other);
+        assert_eq!([0, 1].map(|id| rank.rules(SubclusterId(id))), [own, other]);
     }
 }

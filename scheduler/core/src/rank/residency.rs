@@ -141,3 +141,22 @@ impl Residency {
         first..first + self.copies
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_no_longer_holds_a_model_leaves_it_on_the_others() {
+        let gpu = |id| Gpu { id: GpuId(id), life: 0 };
+        let model = ModelId(1);
+        for gone in [0, 1] {
+            let mut residency = Residency::new(3, 2, 2);
+            residency.bind(model, true);
+            assert!([0, 1].iter().all(|&id| residency.add(model, gpu(id), |_| true)));
+            assert!(!residency.remove(model, gpu(2)), "it never did");
+            assert!(residency.remove(model, gpu(gone)));
+            assert!(residency.slots(model).eq([gpu(1 - gone)]));
+        }
+    }
+}

@@ -90,3 +90,34 @@ fn a_model_without_variants_is_asked_for_nothing() {
     let sealed = seal_asking(&plain, &[(36_000, 99_000)], 1, Slowdown::NONE);
     assert_eq!((sealed.tasks.len(), sealed.variant, sealed.ended.len()), (1, 0, 0));
 }
+
+/// It never waited: no head is given up for it, and it says nothing of what the model loses.
+#[test]
+fn what_no_variant_would_end_in_time_is_refused_when_it_comes() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let mut out = Sealed::default();
+    for deadline_us in [4_599, 4_600] {
+        let request = Request::new(TaskId(deadline_us), Nanos::from_micros(deadline_us));
+        model.on_request(Nanos::ZERO, Request { accuracy_min: 80_160, ..request }, &mut out);
+    }
+    assert_eq!(out.ended, [(TaskId(4_599), DropReason::Accuracy)]);
+    assert_eq!((model.counters().given_up, model.waiting()), (0, 1));
+}
+
+/// With the dearest variant, for which the last three ask, five tasks take 11.56 ms, and six 13.3.
+#[test]
+fn a_candidate_is_no_larger_than_its_variant_is_in_time_for() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let mut out = Sealed::default();
+    for task in 0..8 {
+        let accuracy_min = if task < 5 { 0 } else { 80_160 };
+        let request = Request::new(TaskId(task), Nanos::from_micros(12_000 + task));
+        model.on_request(Nanos::ZERO, Request { accuracy_min, ..request }, &mut out);
+    }
+    let batch = |model: &ModelState| model.candidate().map(|candidate| candidate.batch);
+    assert_eq!(batch(&model), Some(5), "the sixth would make it six of the dearest");
+    for task in 0..5 {
+        model.on_cancel(Nanos::ZERO, TaskId(task), &mut out);
+    }
+    assert_eq!(batch(&model), Some(3));
+}

@@ -82,3 +82,37 @@ impl QueueLimit {
         self.factor = factor.clamp(FULL / 2, FULL * 4);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLO: Nanos = Nanos::from_millis(40);
+
+    /// The factor after these tasks.
+    fn factor(given_up: u64, dispatched: u64) -> u64 {
+        let mut limit = QueueLimit::new();
+        limit.adjust(TaskCounts { dispatched, given_up });
+        limit.factor
+    }
+
+    #[test]
+    fn it_shrinks_by_twice_the_share_that_is_given_up() {
+        assert_eq!(factor(1, 62), FACTOR_FIRST, "too few tasks to say anything");
+        assert_eq!(factor(1, 63), FACTOR_FIRST - FACTOR_FIRST / 32);
+        assert_eq!(factor(2, 126), FACTOR_FIRST - FACTOR_FIRST / 32);
+        assert_eq!(factor(50, 50), FACTOR_FIRST - FACTOR_FIRST / 8, "at most");
+        assert_eq!(factor(1, 1_023), FACTOR_FIRST + FACTOR_FIRST / 256, "as many as may be");
+    }
+
+    #[test]
+    fn it_grows_by_a_quarter_while_tasks_have_time_to_spare() {
+        let mut limit = QueueLimit::new();
+        let ended = [16, 32, 64].map(|dispatched| {
+            limit.spare.on_dispatch(SLO);
+            (limit.ends(TaskCounts { dispatched, given_up: 0 }, SLO), limit.factor)
+        });
+        let (once, twice) = (FACTOR_FIRST / 4 * 5, FACTOR_FIRST / 16 * 25);
+        assert_eq!(ended, [(false, once), (false, twice), (true, twice)]);
+    }
+}

@@ -208,3 +208,72 @@ fn what_was_let_in_before_the_limit_does_not_shorten_it() {
     assert_eq!(factor_at(SETTLING - 1), FACTOR_FIRST);
     assert!(factor_at(SETTLING) < FACTOR_FIRST, "those that are given up now came after it");
 }
+
+#[test]
+fn few_losses_are_no_reason_for_a_limit_however_few_tasks_there_are() {
+    for (given_up, limited) in [(7, false), (8, true)] {
+        let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        run(&mut fair_share, 100, &[4, 8], TaskCounts { dispatched: 10, given_up: 0 });
+        run(&mut fair_share, 2, &[4, 8], TaskCounts { dispatched: 10, given_up });
+        assert_eq!(fair_share.queue_limit().is_some(), limited, "{given_up} lost");
+    }
+}
+
+#[test]
+fn a_frontend_that_pauses_for_hundreds_of_ticks_stays_a_tenant() {
+    let mut fair_share = rush();
+    run(
+        &mut fair_share,
+        u64::from(REMEMBERED) - 10,
+        &[0, 150],
+        TaskCounts { dispatched: 100, given_up: 50 },
+    );
+    assert_eq!(fair_share.tenants.len(), 2);
+}
+
+#[test]
+fn to_forget_a_frontend_that_never_asked_changes_nothing() {
+    let mut fair_share = rush();
+    [5, 99].into_iter().for_each(|frontend| fair_share.forget(FrontendId(frontend)));
+    assert_eq!(fair_share.tenants.len(), 2);
+}
+
+/// A frontend that floods a model is over its share at once, not when the tick is over.
+#[test]
+fn what_is_asked_for_in_this_tick_counts() {
+    let mut fair_share = rush();
+    fair_share.fair_level = Some(fair_share.tenants[0].demand.now() + 10 * SCALE);
+    for asked in 1..=11 {
+        fair_share.on_task(FrontendId(0));
+        assert_eq!(fair_share.is_over(FrontendId(0)), asked > 10, "{asked} more");
+    }
+}
+
+#[test]
+fn a_tick_is_half_an_objective_within_bounds() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    for (slo_ms, tick_ms) in [(30, 25), (200, 100), (2_000, 500)] {
+        assert_eq!(tick(Nanos::from_millis(slo_ms)), Nanos::from_millis(tick_ms));
+        fair_share.set_objective(Nanos::from_millis(slo_ms));
+        assert_eq!(fair_share.tick, Nanos::from_millis(tick_ms), "another objective");
+    }
+}
+
+#[test]
+fn demand_is_looked_at_every_eighth_tick() {
+    for (ticks, looked) in [(CALM_TICKS - 1, false), (CALM_TICKS, true)] {
+        let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        (fair_share.ticks, fair_share.served.sum) = (ticks, 100 * SCALE);
+        assert_eq!(fair_share.is_calm(), looked);
+    }
+}
+
+/// 1.5 slots count as two, so that 10 ms more for each batch are 5 ms more between two.
+#[test]
+fn turns_get_longer_by_the_difference_over_the_slots() {
+    let gap = |gap, latency| Turns { gap: Nanos(gap), latency: Nanos(latency) };
+    for (turns, expected) in [(gap(10, 15), 15), (gap(10, 14), 20), (gap(10, 3), 20)] {
+        let longer = turns.latency + Nanos(10);
+        assert_eq!(turns.gap_at(longer), Nanos(expected), "{turns:?}");
+    }
+}

@@ -71,4 +71,16 @@ mod tests {
         table.open_idle(1);
         assert_eq!(table.idle(Nanos::ZERO, all), 3);
     }
+
+    #[test]
+    fn how_slow_slots_are_is_that_of_those_that_serve_the_subcluster() {
+        let (mut table, ours, others) = (GpuTable::new(4, 2), SubclusterId(0), SubclusterId(1));
+        let gpu = |id| Gpu { id: GpuId(id), life: 1 };
+        for (id, subcluster) in [(0, ours), (1, ours), (2, others)] {
+            table.join(Nanos::ZERO, gpu(id), subcluster);
+        }
+        assert_eq!([ours, others].map(|of| table.slowdowns(of).count()), [2, 1]);
+        table.drain(gpu(0));
+        assert_eq!([ours, others].map(|of| table.slowdowns(of).count()), [1, 1]);
+    }
 }

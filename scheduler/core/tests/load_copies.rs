@@ -1,0 +1,81 @@
+//! Which copies are made and which leave, under the rule `baton`.
+
+mod load_stage;
+
+use baton_core::{GpuId, LoadReason, ModelId};
+use load_stage::{MS, QUARTER, Stage, gpu};
+
+/// A batch waits that can wait for a LOAD: its LOAD is a job beside others, though the model loses tasks.
+#[test]
+fn what_a_load_would_still_help_is_loaded_for_tasks_that_wait() {
+    let mut stage = Stage::new(&[8]);
+    stage.now = MS.times(20);
+    stage.come(0, 100);
+    stage.wait_for(0, 3, MS.times(50), QUARTER);
+    assert_eq!(stage.plan(), [(0, 0, vec![], LoadReason::Waiting)]);
+}
+
+/// Its tasks cannot wait for a LOAD, and each time they come in vain it is worth one for those to come.
+#[test]
+fn a_model_whose_tasks_were_given_up_is_loaded_when_a_loader_is_open() {
+    let mut stage = Stage::new(&[8]);
+    stage.wait_for(1, 3, MS.times(50), 0);
+    assert_eq!(stage.plan(), [(0, 1, vec![], LoadReason::Waiting)]);
+    stage.come(0, 5);
+    stage.content(0);
+    assert_eq!(stage.plan(), [], "the loader has enough to do");
+    stage.now = MS.times(6);
+    stage.loaded(1, 0);
+    assert_eq!(stage.plan(), [(0, 0, vec![], LoadReason::Expected)]);
+}
+
+#[test]
+fn a_model_is_on_a_slot_but_once() {
+    let mut stage = Stage::new(&[8, 8]);
+    stage.place(0, 0);
+    assert!(!stage.loads.place(stage.now, ModelId(0), gpu(0), &mut stage.planned));
+    assert_eq!(stage.loads.free_pages(GpuId(0)), 7);
+}
+
+/// Model 0 has two copies, each worth 5 tasks; model 1 has one worth 7.
+#[test]
+fn of_copies_the_one_that_serves_the_fewest_tasks_leaves() {
+    let mut stage = Stage::new(&[2, 1]);
+    [(0, 0), (1, 0), (0, 1)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
+    stage.come(0, 10);
+    stage.come(1, 7);
+    stage.execute(0, 1, MS.times(9));
+    stage.wait_for(2, 9, MS.times(50), 0);
+    assert_eq!(stage.plan(), [(0, 2, vec![0], LoadReason::Waiting)]);
+}
+
+/// A second copy halves what each is worth: half of 14 tasks is no more than 7, and half of 16 is.
+#[test]
+fn a_copy_is_worth_what_it_would_have_beside_the_first() {
+    for (tasks, is_copied) in [(14, false), (16, true)] {
+        let mut stage = Stage::new(&[1, 1]);
+        stage.place(0, 0);
+        stage.place(1, 1);
+        stage.come(0, tasks);
+        stage.come(1, 7);
+        stage.now = MS.times(101);
+        stage.wait_for(0, 1, MS.times(50), QUARTER);
+        let copied = [(1, 0, vec![1], LoadReason::Losing)];
+        assert_eq!(stage.plan(), if is_copied { &copied[..] } else { &[] }, "{tasks}");
+    }
+}
+
+/// Model 0 is on both slots, so that another copy of it would serve no further task.
+#[test]
+fn what_is_copied_from_a_busy_slot_is_what_the_idle_one_lacks() {
+    let mut stage = Stage::new(&[8, 8]);
+    [(0, 0), (1, 0), (0, 1)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
+    let planned = (0..40).map(|tick| {
+        stage.now = MS.times(100 * tick + 1);
+        stage.execute(0, 0, MS.times(60));
+        stage.execute(1, 0, MS.times(39));
+        stage.plan()
+    });
+    let first = planned.into_iter().find(|planned| !planned.is_empty());
+    assert_eq!(first, Some(vec![(1, 1, vec![], LoadReason::Busy)]), "slot 1 is idle");
+}
