@@ -3,7 +3,7 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId, Nanos, Policy};
+use baton_core::{DropReason, Nanos, Policy};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
 use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk, WireFetch};
