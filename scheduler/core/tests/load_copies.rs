@@ -72,10 +72,56 @@ fn what_is_copied_from_a_busy_slot_is_what_the_idle_one_lacks() {
     [(0, 0), (1, 0), (0, 1)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
     let planned = (0..40).map(|tick| {
         stage.now = MS.times(100 * tick + 1);
+        stage.execute(0, 0, MS.times(80));
+        stage.execute(1, 0, MS.times(19));
+        stage.plan()
+    });
+    let first = planned.into_iter().find(|planned| !planned.is_empty());
+    assert_eq!(first, Some(vec![(1, 1, vec![], LoadReason::Busy)]), "slot 1 is idle");
+}
+
+#[test]
+fn what_executes_nothing_is_not_copied() {
+    let mut stage = Stage::new(&[8, 8]);
+    [(0, 0), (1, 0), (0, 1)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
+    for tick in 0..40 {
+        stage.now = MS.times(100 * tick + 1);
+        stage.execute(0, 0, MS.times(99));
+        assert_eq!(stage.plan(), []);
+    }
+}
+
+/// Model 0 has two copies, each worth 5 tasks: 7 that come for another are more, and 30 whose losses are to end are by far.
+#[test]
+fn a_copy_leaves_for_more_tasks_than_it_serves() {
+    let two_copies = || {
+        let mut stage = Stage::new(&[1, 1]);
+        (0..2).for_each(|slot| stage.place(0, slot));
+        stage.now = MS.times(20);
+        stage.come(0, 10);
+        stage
+    };
+    let expected = [(0, 2, vec![0], LoadReason::Expected)];
+    let mut stage = two_copies();
+    stage.come(2, 7);
+    assert_eq!(stage.plan(), expected);
+    let mut stage = two_copies();
+    stage.come(2, 30);
+    stage.wait_for(2, 1, MS.times(2), QUARTER);
+    assert_eq!(stage.plan(), expected, "no LOAD is made before its batch must start");
+}
+
+/// Model 0 has more work than model 1, but two slots for it.
+#[test]
+fn what_is_copied_has_the_most_work_for_each_copy() {
+    let mut stage = Stage::new(&[8, 8, 8]);
+    [(0, 0), (1, 0), (0, 2)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
+    let planned = (0..40).map(|tick| {
+        stage.now = MS.times(100 * tick + 1);
         stage.execute(0, 0, MS.times(60));
         stage.execute(1, 0, MS.times(39));
         stage.plan()
     });
     let first = planned.into_iter().find(|planned| !planned.is_empty());
-    assert_eq!(first, Some(vec![(1, 1, vec![], LoadReason::Busy)]), "slot 1 is idle");
+    assert_eq!(first, Some(vec![(1, 1, vec![], LoadReason::Busy)]));
 }

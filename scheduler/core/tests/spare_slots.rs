@@ -277,3 +277,15 @@ fn a_model_alone_that_needs_more_slots_than_there_are_may_have_all() {
     let grant = stage.granted(now, 0);
     assert_eq!((grant.spare, grant.is_short_of_slots), (GPUS, false));
 }
+
+#[test]
+fn what_was_granted_and_not_reported_is_outstanding() {
+    let mut stage = Stage::new();
+    let grants = [0; 3].map(|model| stage.granted(MS, model));
+    grants.iter().for_each(|grant| stage.planned(MS, grant.gpu, MS, MS));
+    assert_eq!(stage.rank.outstanding(), 3);
+    stage.finished(MS.times(2), grants[0].gpu);
+    assert_eq!(stage.rank.outstanding(), 2);
+    stage.rank.on_gpu_leave(grants[1].gpu);
+    assert_eq!(stage.rank.outstanding(), 1, "a slot that is gone has none");
+}

@@ -312,6 +312,7 @@ mod tests {
         let mut fetching = measured(&[60, 4], |batch| us(200).times(batch.into()));
         fetching.observe(60, us(12_000), us(9_000));
         let margin = fetching.margin;
+        assert_eq!(fetching.network().ctrl, given().ctrl + fetching.before + margin);
         (0..PATIENCE).for_each(|_| fetching.relax());
         assert_eq!(fetching.margin, margin, "not yet");
         fetching.relax();
@@ -323,7 +324,16 @@ mod tests {
 
     #[test]
     fn what_is_in_time_needs_no_margin() {
-        let fetching = measured(&[4, 60, 17], |batch| us(60).times(batch.into()));
-        assert_eq!(fetching.margin, Nanos::ZERO);
+        let mut fetching = measured(&[4, 60, 17], |batch| us(60).times(batch.into()));
+        for _ in 0..3 {
+            fetching.observe(4, us(240), Nanos::ZERO);
+            assert_eq!(fetching.margin, Nanos::ZERO);
+        }
+    }
+
+    #[test]
+    fn no_input_takes_more_than_a_quarter_of_what_an_objective_leaves() {
+        let fetching = measured(&[1, 2], |batch| us(15_000).times(batch.into()));
+        assert_eq!(fetching.network().data_per_task, us(10_000));
     }
 }

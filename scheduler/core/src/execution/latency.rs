@@ -295,4 +295,15 @@ mod tests {
         };
         assert!((drift(0) - drift(6)).abs() < 1e-9 && drift(0) < drift(7));
     }
+
+    #[test]
+    fn without_a_measurement_a_margin_halves() {
+        let mut latency = Latency::new(linear(), SLO);
+        (0..40).for_each(|_| _ = latency.observe(1, Nanos::from_millis(7)));
+        let before = latency.margin();
+        latency.relax();
+        assert_eq!(latency.margin(), before, "there was one");
+        latency.relax();
+        assert!(before > Nanos(1) && latency.margin() == Nanos(before.0 / 2));
+    }
 }

@@ -138,4 +138,10 @@ mod tests {
         );
         assert_eq!(Pace::from_bits(0), None);
     }
+
+    #[test]
+    fn a_batch_that_is_far_too_short_counts_as_a_quarter_too_short() {
+        let means = [0, 75, 90].map(|percent| mean_of([percent]));
+        assert!(means[0] == means[1] && means[1].to_bits() < means[2].to_bits(), "{means:?}");
+    }
 }

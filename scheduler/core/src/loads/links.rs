@@ -121,4 +121,16 @@ mod tests {
             assert_eq!(links.of(GpuId(0)).is_slow(), is_slow, "{ratio} / 256");
         }
     }
+
+    /// One that was not made at all, say.
+    #[test]
+    fn a_load_counts_as_half_as_long_as_the_mean_at_least() {
+        let after = |measured| {
+            let mut ratio = Ratio::NEW;
+            ratio.observe(Factor::between(measured, MS), 1);
+            ratio.mean
+        };
+        assert_eq!(after(Nanos(1)), after(Nanos(MS.0 / 2)));
+        assert!(after(Nanos(MS.0 / 2)) < after(Nanos(MS.0 / 4 * 3)));
+    }
 }

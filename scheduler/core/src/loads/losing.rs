@@ -205,6 +205,8 @@ mod tests {
         let mut twice = Recent { planned: MS.times(30), used: 0 };
         twice.look(MS.times(10));
         assert_eq!(twice.used, 204, "a tenth of 2048: twice the time at most");
+        let used = |used| Recent { planned: Nanos::ZERO, used };
+        assert!(!used(FULL).is_full() && used(FULL + 1).is_full());
         for at in 4..40 {
             look(at * 10, 10);
         }

@@ -234,6 +234,7 @@ mod tests {
         assert!(memory.take(Nanos::ZERO, ModelId(0), gpu(0)));
         memory.join(gpu(1), 8);
         assert_eq!((memory.copies(ModelId(0)), memory.first_on(GpuId(0))), (0, None));
+        assert!(!memory.take(Nanos::ZERO, ModelId(0), gpu(0)), "that life is over");
         assert!(memory.take(Nanos::ZERO, ModelId(0), gpu(1)));
         assert_eq!(memory.free_pages(GpuId(0)), 7);
     }

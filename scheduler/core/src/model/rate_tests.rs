@@ -244,3 +244,13 @@ fn rates_of_ages_do_not_overflow() {
     assert_eq!(rate.arrivals_in(day.times(2)), 1 << 41);
     assert_eq!(rate.time_for(1 << 41), day.times(2));
 }
+
+#[test]
+fn what_is_not_let_in_was_asked_for_as_well() {
+    let mut meter = RateMeter::new();
+    meter.on_arrival(Nanos(1));
+    (0..2).for_each(|_| meter.on_refused());
+    meter.roll(Nanos::from_millis(500));
+    let [rate, demand] = [meter.rate(), meter.demand()].map(|rate| rate.unwrap().arrivals);
+    assert_eq!((rate, demand), (1, 3));
+}

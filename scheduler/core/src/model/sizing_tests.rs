@@ -1,8 +1,17 @@
 //! How sizes and loads follow the traffic.
 
 use super::*;
-use crate::{ModelId, Prefer};
+use crate::{ModelId, Prefer, Request, TaskId};
 use baton_types::{Policy, Variant};
+
+struct Nothing;
+
+impl crate::ModelSink for Nothing {
+    fn candidate(&mut self, _: ModelId, _: Option<Candidate>, _: u32) {}
+    fn dispatch(&mut self, _: &crate::Batch<'_>) {}
+    fn gpu(&mut self, _: crate::GpuUpdate) {}
+    fn end_task(&mut self, _: TaskId, _: crate::Unserved) {}
+}
 
 fn ms(ms: u64) -> Nanos {
     Nanos(ms * 1_000_000)
@@ -117,6 +126,7 @@ fn until_the_traffic_is_known_a_batch_may_double_before_it_is_looked_at_again() 
     let sizing = sizing(14);
     assert_eq!(sizing.target, 3, "ℓ(3) is half of the objective");
     assert_eq!([1, 2, 3, 5].map(|batch| sizing.undue(batch, ms(100)).0), [3, 4, 6, 8]);
+    assert_eq!(sizing.undue(1, ms(100)).1, ms(93), "three tasks would be due then");
 }
 
 #[test]
@@ -126,6 +136,10 @@ fn a_model_says_what_it_is_sized_for() {
     let of = |slo_ms: u64| (sizing(slo_ms).target, sizing(slo_ms).floor);
     assert_eq!(sizes(&state), of(100));
     assert!(state.floor() > 1 && state.rate().is_none());
+    let mut shadow = state.clone();
+    shadow.on_request(ms(1), Request::new(TaskId(0), ms(90)), &mut Nothing);
+    shadow.on_request(ms(200), Request::new(TaskId(1), ms(290)), &mut Nothing);
+    assert!(shadow.rate().is_some_and(|rate| rate.arrivals == 1));
     state.set_objective(ms(14));
     assert_eq!(sizes(&state), of(14), "another objective");
 }

@@ -158,7 +158,9 @@ mod tests {
         assert!(look(12, (600, 3)), "rare losses count together");
         assert!(!look(20, (3_000, 5)), "five of 2,600 are 0.2 %");
         assert!(!look(21, (3_100, 7)), "and another span");
-        assert!(look(22, (3_400, 9)));
+        assert!(!look(22, (4_600, 9)), "four of 1,600 of this span are one in 400");
+        assert!(look(23, (4_599, 9)));
+        assert_eq!(Trials::LOOK_EVERY.times(16), SECOND, "it is looked often enough for crowds");
     }
 
     #[test]
@@ -206,6 +208,7 @@ mod tests {
         let mut trials = Trials::new(1);
         let frontrun = Alternative::Frontrun;
         assert_eq!(trials.conclude(at(1), Some(&better(frontrun))), Some(frontrun));
+        assert_eq!(trials.rules(), frontrun);
         assert_eq!(trials.conclude(at(2), Some(&better(frontrun))), None, "it is followed already");
         let due = trials.look(at(60), [(9, 0)].into_iter());
         let due = due.expect("nothing is lost, but it may do without");

@@ -126,4 +126,12 @@ mod tests {
     fn threads_share_what_is_enough() {
         assert_eq!(ENOUGH.split(3), Enough { tasks: 667, most: 5_334, ..ENOUGH });
     }
+
+    #[test]
+    fn a_task_is_recorded_with_the_time_that_it_has() {
+        let mut recording = Recording::new(MS, ENOUGH);
+        assert!(recording.arrived(MS.times(7), ModelId(3), MS.times(16)));
+        let task = Recorded { at: MS.times(7), model: ModelId(3), budget: MS.times(9) };
+        assert_eq!(recording.end(MS.times(9)).arrivals, [task]);
+    }
 }

@@ -355,4 +355,27 @@ mod tests {
         assert!(lost(false) > 20);
         assert_eq!(lost(true), 0);
     }
+
+    /// What comes in 40 ms and can wait for 100 ms waits for two further replays at most.
+    #[test]
+    fn there_is_room_for_the_tasks_of_as_many_replays_as_can_wait() {
+        let task = |(at, model)| Task { at: MS.times(at), model, budget: MS.times(100) };
+        let tasks = [(0, 0), (3, 1), (9, 0), (12, 0)].map(task).to_vec();
+        let trial = |slo_ms, span_ms| Trial {
+            models: vec![replica(1, slo_ms); 2],
+            slots: vec![Slowdown::NONE],
+            tasks: tasks.clone(),
+            span: MS.times(span_ms),
+        };
+        assert_eq!(room(&trial(100, 40)), [1 + 3 * 4, 1 + 4]);
+        let replays =
+            [(100, 40), (20, 40), (100, 5)].map(|(slo, span)| trial(slo, span).learning());
+        assert_eq!(replays, [20, 13, 32], "eight objectives, half a second, and no more than 32");
+    }
+
+    #[test]
+    fn a_bad_rate_is_beside_twenty_tasks_that_were_in_time() {
+        let rate = |tasks, lost| super::super::bad_rate(&Lost { tasks, lost });
+        assert_eq!([rate(80, 1), rate(80, 50), rate(0, 0)], [655, 1 << 15, 0]);
+    }
 }

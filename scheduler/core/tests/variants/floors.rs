@@ -121,3 +121,34 @@ fn a_candidate_is_no_larger_than_its_variant_is_in_time_for() {
     }
     assert_eq!(batch(&model), Some(3));
 }
+
+/// What counts is how long the head can wait, not what the time is.
+#[test]
+fn every_choice_is_the_same_at_any_moment() {
+    let width = Nanos::from_millis(2);
+    let choices =
+        [Choice::QueueFit, Choice::SlackFit { width }, Choice::MaxAccuracy, Choice::MaxBatch];
+    for choice in choices {
+        let sealed = [0, 50, 900].map(|ms| {
+            let (now, mut out) = (Nanos::from_millis(ms), Sealed::default());
+            let mut model = model(Policy::Baton, &variants(&P0, 16), choice);
+            for task in 0..6 {
+                let deadline = now + Nanos::from_micros(9_000 + task);
+                model.on_request(now, Request::new(TaskId(task), deadline), &mut out);
+            }
+            model.on_grant(now, Grant { free_at: now, ..grant(4, Slowdown::NONE) }, &mut out);
+            (out.variant, out.tasks.len())
+        });
+        assert!(sealed.iter().all(|one| *one == sealed[0]), "{choice:?}: {sealed:?}");
+    }
+}
+
+/// Three tasks would take 12 ms on the slow slot, because the third asks for the dearest variant; the first two take 2.7 ms.
+#[test]
+fn a_slow_slot_gets_the_tasks_that_ask_for_less() {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let slowdown = Slowdown::from_256ths(384);
+    let tasks = [(9_200, 0), (9_201, 0), (9_202, 80_160)];
+    assert_eq!(seal_asking(&model, &tasks, 0, Slowdown::NONE).tasks.len(), 3);
+    assert_eq!(seal_asking(&model, &tasks, 0, slowdown).tasks.len(), 2);
+}

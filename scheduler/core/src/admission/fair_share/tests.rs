@@ -77,9 +77,12 @@ fn after_a_silence_nothing_of_a_rush_is_left() {
         fair_share.close_ticks(end, fair_share.seen);
     };
     let mut shorter = fair_share.clone();
+    let before = u64::from(fair_share.ticks);
     silence(&mut shorter, MEMORY - 1);
+    assert_eq!(u64::from(shorter.ticks), before + MEMORY);
     assert!(shorter.served.sum > 0 && shorter.tenants[1].demand.now() > 0, "it fades");
     silence(&mut fair_share, MEMORY);
+    assert_eq!(u64::from(fair_share.ticks), before + MEMORY + 1, "each tick counts");
     assert_eq!((fair_share.queue_limit(), fair_share.tenants.len()), (None, 2));
     assert_eq!((fair_share.served.sum, fair_share.lost.sum), (0, 0));
     assert!(fair_share.tenants.iter().all(|tenant| tenant.demand.now() == 0));
@@ -276,4 +279,16 @@ fn turns_get_longer_by_the_difference_over_the_slots() {
         let longer = turns.latency + Nanos(10);
         assert_eq!(turns.gap_at(longer), Nanos(expected), "{turns:?}");
     }
+}
+
+/// Of what was served, an eighth less: seven tasks in eight ticks are as much, and six are less.
+#[test]
+fn a_model_is_calm_while_clearly_less_is_asked_for_than_was_served() {
+    let calm = |asked| {
+        let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        (fair_share.ticks, fair_share.served.sum) = (8, 8 * SCALE * MEMORY / 8);
+        fair_share.asked = asked;
+        fair_share.is_calm()
+    };
+    assert_eq!([6, 7, 8].map(calm), [true, false, false]);
 }

@@ -88,3 +88,14 @@ impl OwnWork {
         self.faded_at = ticks;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_needs_another_slot_if_it_keeps_more_than_these_busy() {
+        let own = |work| OwnWork { work, ..OwnWork::default() };
+        assert!(!own(2 * SLOT).needs_more_than(2) && own(2 * SLOT + 1).needs_more_than(2));
+    }
+}

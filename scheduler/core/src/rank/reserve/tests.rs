@@ -337,3 +337,19 @@ fn the_shortest_length_of_a_class_is_in_it() {
         assert!(class == 0 || class_of(shortest - Nanos(1)) == class - 1);
     }
 }
+
+/// By their tasks: one that is lost beside 64 that are not.
+#[test]
+fn a_bad_rate_is_that_of_tasks_not_of_batches() {
+    let mut work = Work::default();
+    work.add(&POISSON, 64, MS);
+    work.add(&Demand { bad_rate: 1 << 16, ..POISSON }, 1, MS);
+    assert_eq!(work.bad_rate(), (1 << 16) / 65);
+}
+
+#[test]
+fn what_is_above_a_class_is_of_longer_ones_only() {
+    let mut peaks = Peaks::new();
+    peaks.replace(peaks::Peak::default(), peaks::Peak::new(5, 3 * SLOT, 0));
+    assert_eq!([4, 5, 6].map(|class| peaks.above(class)), [3, 0, 0]);
+}
