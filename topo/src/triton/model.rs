@@ -128,6 +128,10 @@ impl Reader {
             "model_transaction_policy" if flag(field, "decoupled") => {
                 self.refuse(field, "decoupled: Baton answers a task once; export a model that gives its whole answer");
             }
+            "batch_input" | "batch_output" => {
+                let text = "Triton makes it out of the batch; Baton's clients send every input, and get what the model gives";
+                self.refuse(field, &format!("{}: {text}", field.name));
+            }
             // `read` has seen these.
             "name" | "instance_group" | "model_transaction_policy" => {}
             other => self.at(field, &format!("{other}: not carried over{}", instead_of(other))),

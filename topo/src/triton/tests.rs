@@ -60,12 +60,14 @@ fn a_model_that_cannot_be_served_is_left_out_by_name() {
         ("bad", "1", "max_batch_size 8"),
         ("trt", "1", "platform: \"tensorrt_plan\""),
         ("none", "x", ""),
+        ("ragged", "1", "batch_input { kind: BATCH_ELEMENT_COUNT target_name: \"n\" }"),
         ("spaced", "1", "name: \"two words\""),
         ("large", "1", "max_batch_size: 1000000"),
     ];
     let left_out = [
         "bad: config.pbtxt:1: left out: a colon is missing",
         "trt: config.pbtxt:1: left out: platform is tensorrt_plan",
+        "ragged: config.pbtxt:1: left out: batch_input: Triton makes it",
         "none: left out: it has no folder of a version",
         "spaced: left out: model[0].name: \"two words\" is not a name; fix: use 1 to",
         "large: left out: model[0].batch_max: ",
