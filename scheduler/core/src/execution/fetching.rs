@@ -298,6 +298,7 @@ mod tests {
     fn a_line_begins_where_batches_of_nothing_would() {
         let fetching = measured(&[4, 60, 17], |batch| us(500) + us(20).times(batch.into()));
         is_near(fetching.before, us(500));
+        assert_eq!(fetching.network().ctrl, given().ctrl + fetching.before);
     }
 
     /// A line that began below zero would ask nothing of small batches, and too much of large ones.
