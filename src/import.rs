@@ -14,8 +14,8 @@ use crate::output::{complain, say};
 pub(crate) fn triton(args: &ImportTritonArgs) -> CommandResult {
     let defaults = Defaults { slo_ms: args.slo_ms, cpu: args.cpu };
     let Imported { text, models, notes } = triton::import(&args.dir, defaults)?;
-    for note in &notes {
-        complain(&note.to_string());
+    for line in triton::lines(&notes) {
+        complain(&line);
     }
     match &args.out {
         None => say(&text)?,

@@ -50,7 +50,8 @@ impl Reload {
     }
 
     fn reload(&mut self, gateway: &Gateway) -> Result<(), Box<dyn Error>> {
-        let spec = load_cluster(&self.config)?.gateway;
+        let cluster = load_cluster(&self.config).inspect_err(|_| gateway.count_failed_reload())?;
+        let spec = cluster.gateway;
         // Also those that cannot be used yet: they are watched until they can.
         self.files = files(&self.config, &spec);
         self.read = stamps(&self.files);

@@ -258,10 +258,12 @@ fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_not
     assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
     exchange(&token, b"short\n");
     await_count("reloads_failed", 1.0);
+    await_metric(&metrics, "baton_gateway_reload_failing ", 1.0);
     gateway.await_stderr("openssl rand -hex 32");
     assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200", "as before");
     exchange(&token, b"fedcba9876543210\n");
     await_count("reloads", 2.0);
+    await_metric(&metrics, "baton_gateway_reload_failing ", 0.0);
     // A cluster file that lacks a part must not open the gateway.
     let file = token.with_file_name("cluster.toml");
     for (lacks, failed) in [(&more, 2.0), (&tokens, 3.0)] {
@@ -270,6 +272,8 @@ fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_not
         assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
         assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "401");
     }
+    exchange(&file, text.replace("[gateway]", "[gateway").as_bytes());
+    await_count("reloads_failed", 4.0);
     exchange(&file, text.as_bytes());
     await_count("reloads", 3.0);
     // Two files that belong together: between them the gateway may find that they do not.

@@ -5,7 +5,7 @@
 mod support;
 
 use rustix::process::Signal;
-use support::prometheus::{Prometheus, get};
+use support::prometheus::{Prometheus, get, promtool};
 use support::{CLUSTER, Cluster, Folder, Load};
 
 /// The cluster of the other tests, whose scheduler and first backend can be scraped.
@@ -63,8 +63,17 @@ fn a_real_prometheus_scrapes_a_cluster() {
     let load = load(&cluster);
     let (at_backend, at_client) = (backend.metrics_addr(), load.process.metrics_addr());
     let folder = Folder::new("prometheus-data");
-    let targets = [&scheduler, &at_backend, &at_client].map(String::as_str);
-    let Some(prometheus) = Prometheus::start(folder.path(), &targets) else { return };
+    let targets: [(&str, &str); 3] = [
+        ("127.0.0.1:8002", &scheduler),
+        ("127.0.0.1:8003", &at_backend),
+        ("127.0.0.1:8006", &at_client),
+    ];
+    // The example's other targets are not here.
+    let absent = [("127.0.0.1:8004", "127.0.0.1:1"), ("127.0.0.1:8005", "127.0.0.1:1")];
+    let Some(prometheus) = Prometheus::start(folder.path(), &[&targets[..], &absent].concat())
+    else {
+        return;
+    };
     assert_eq!(prometheus.await_values("up == 1", 3), [1.0; 3]);
     let completed = prometheus.await_values("baton_client_completed_total > 10", 1)[0];
     let later = format!("baton_client_completed_total > {completed}");
@@ -80,6 +89,26 @@ fn a_real_prometheus_scrapes_a_cluster() {
     let p99 = prometheus.await_values(p99, 1)[0];
     assert!((0.001..20.0).contains(&p99), "{p99}");
     load.stop();
+    backend.signal(Signal::KILL);
+    // Pending, or firing once it has been so for as long as the rule says.
+    let gone = format!("ALERTS{{alertname=\"BatonTargetDown\",instance=\"{at_backend}\"}}");
+    prometheus.await_values(&gone, 1);
+    prometheus.await_values("ALERTS{alertname=\"BatonSubclusterWithoutGpus\"}", 1);
+    let (ill, well) = prometheus.rules();
+    assert!(ill.is_empty() && well > 30, "{ill:?}, and {well} are well");
+}
+
+#[test]
+fn the_alerts_are_rules_and_fire_when_they_should() {
+    for (what, file) in [
+        (["check", "config"], "prometheus.yml"),
+        (["check", "rules"], "baton-alerts.yml"),
+        (["test", "rules"], "baton-alerts-test.yml"),
+    ] {
+        let Some(said) = promtool(&what, file) else { return };
+        let text = [said.stdout, said.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(said.status.success(), "{file}: {text:?}");
+    }
 }
 
 #[test]

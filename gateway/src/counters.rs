@@ -1,6 +1,6 @@
 //! What a gateway counts. Writers are its connections; scrapes read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use baton_metrics::{Metric, Value};
 
@@ -30,6 +30,8 @@ impl Protocol {
 /// What an answered request is called among the kinds of problems.
 const OK: &str = "ok";
 
+const FAILING: &str = "1 from the moment in which changed tokens or certificates could not be used until they come into use";
+
 macro_rules! counters {
     ($($(#[doc = $help:literal])* $name:ident,)*) => {
         /// See the module documentation.
@@ -42,6 +44,8 @@ macro_rules! counters {
             pub(crate) connections: Count,
             /// Bytes of bodies and answers that are held.
             pub(crate) held_bytes: Count,
+            /// 1 while the last reload is one that failed.
+            reload_failing: AtomicBool,
         }
 
         impl Counters {
@@ -81,6 +85,18 @@ impl Counters {
         self.answers[protocol as usize][problem.map_or(0, |kind| kind as usize + 1)].add(1);
     }
 
+    /// Changed tokens and certificates are in use.
+    pub(crate) fn count_reload(&self) {
+        self.reloads.add(1);
+        self.reload_failing.store(false, Ordering::Relaxed);
+    }
+
+    /// Changed tokens and certificates cannot be used.
+    pub(crate) fn count_failed_reload(&self) {
+        self.reloads_failed.add(1);
+        self.reload_failing.store(true, Ordering::Relaxed);
+    }
+
     /// As Prometheus scrapes them.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let help = "Requests answered, by protocol (http, grpc) and by what became of them: ok, or the kind of the problem";
@@ -100,6 +116,8 @@ impl Counters {
         metrics.push(answers);
         metrics.push(Metric::gauge("baton_gateway_connections", open, level(&self.connections)));
         metrics.push(Metric::gauge("baton_gateway_held_bytes", held, level(&self.held_bytes)));
+        let failing = f64::from(u8::from(self.reload_failing.load(Ordering::Relaxed)));
+        metrics.push(Metric::gauge("baton_gateway_reload_failing", FAILING, failing));
         metrics
     }
 }

@@ -288,9 +288,16 @@ impl Gateway {
     pub fn reload(&self, tls: Option<&TlsFiles>, tokens: &[Token]) -> Result<(), GatewayError> {
         let reloaded = self.app.reload(tls, tokens);
         let counters = &self.app.counters;
-        let count = if reloaded.is_ok() { &counters.reloads } else { &counters.reloads_failed };
-        count.add(1);
+        match reloaded {
+            Ok(()) => counters.count_reload(),
+            Err(_) => counters.count_failed_reload(),
+        }
         reloaded
+    }
+
+    /// The cluster file that names them has changed and cannot be used, so they were not read.
+    pub fn count_failed_reload(&self) {
+        self.app.counters.count_failed_reload();
     }
 
     /// What the client library counted.

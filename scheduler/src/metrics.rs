@@ -32,8 +32,15 @@ pub(crate) struct ClusterState {
 #[derive(Debug)]
 pub(crate) struct ModelShown {
     pub(crate) name: String,
+    pub(crate) subcluster: String,
+    /// Its objective, s.
+    pub(crate) slo_s: f64,
+    /// Tasks that may wait for a batch.
+    pub(crate) queue_capacity: u32,
     pub(crate) waiting: u64,
     pub(crate) requests: u64,
+    /// Of these, those that its quota refused.
+    pub(crate) refused: u64,
     pub(crate) dropped: u64,
     pub(crate) totals: ModelTotals,
     /// Names of its variants, and how often their answers are right, 0 to 1; empty without any.
@@ -97,6 +104,7 @@ impl SchedulerMetrics {
 fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
     let mut metrics = counted(counters);
     metrics.extend(of_cluster(state));
+    metrics.extend(of_catalogue(&state.models));
     metrics.extend(of_models(&state.models));
     metrics.extend(of_variants(&state.models));
     metrics.extend(of_caches(&state.models));
@@ -139,7 +147,34 @@ fn of_cluster(state: &ClusterState) -> [Metric; 4] {
     ]
 }
 
-fn of_models(models: &[ModelShown]) -> [Metric; 6] {
+/// What was promised, and with how much room.
+fn of_catalogue(models: &[ModelShown]) -> [Metric; 2] {
+    let slo = models
+        .iter()
+        .map(|of| (vec![of.name.clone(), of.subcluster.clone()], Value::Level(of.slo_s)));
+    let rooms =
+        models.iter().map(|of| (vec![of.name.clone()], Value::Level(of.queue_capacity.into())));
+    [
+        Metric {
+            series: slo.collect(),
+            ..Metric::gauges(
+                "baton_model_slo_seconds",
+                "The latency objective of a model, and the sub-cluster that serves it",
+                &["model", "subcluster"],
+            )
+        },
+        Metric {
+            series: rooms.collect(),
+            ..Metric::gauges(
+                "baton_queue_capacity_tasks",
+                "Tasks of a model that may wait for a batch; one more is dropped",
+                &["model"],
+            )
+        },
+    ]
+}
+
+fn of_models(models: &[ModelShown]) -> [Metric; 8] {
     const MODEL: &[&str] = &["model"];
     let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
         let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
@@ -154,10 +189,18 @@ fn of_models(models: &[ModelShown]) -> [Metric; 6] {
     [
         Metric { series: waiting.collect(), ..Metric::gauges("baton_queue_tasks", queue, MODEL) },
         counts("requests", "Requests that arrived, as of the last second", |of| of.requests),
+        counts("refused", "Of the requests that arrived, those that a quota refused", |of| {
+            of.refused
+        }),
         counts(
             "dropped",
             "Tasks dropped, as of the last second, without those that were cancelled or above a quota",
             |of| of.dropped,
+        ),
+        counts(
+            "executed",
+            "Tasks in batches that a backend has executed, or whose engine failed",
+            |of| of.totals.tasks,
         ),
         counts("late", "Tasks executed too late for an answer in time", |of| of.totals.late),
         counts("failed", "Tasks in executed batches that the backend could not answer", |of| {
@@ -292,24 +335,53 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 5 + 2 + 4,
-            "without gpus_needed, with five by model, two by variant and four of caches"
+            counters.pairs().len() - 1 + 7 + 2 + 4,
+            "without gpus_needed, with seven by model, two by variant and four of caches"
         );
+    }
+
+    fn model(variants: Vec<(String, f64)>, totals: ModelTotals) -> ModelShown {
+        ModelShown {
+            name: "m".to_owned(),
+            subcluster: "default".to_owned(),
+            slo_s: 0.05,
+            queue_capacity: 1,
+            waiting: 0,
+            requests: 9,
+            refused: 2,
+            dropped: 1,
+            totals,
+            variants,
+            cache: None,
+        }
+    }
+
+    /// So that bad tasks of a model are a share of those that ended, also where no batch succeeds and no latency is known.
+    #[test]
+    fn tasks_of_failed_batches_count_as_executed() {
+        let totals = ModelTotals { tasks: 6, failed: 5, late: 1, ..ModelTotals::default() };
+        let metrics = of_models(&[model(Vec::new(), totals)]);
+        let count = |name: &str| {
+            let metric = metrics.iter().find(|metric| metric.name == name).expect(name);
+            metric.series[0].1.clone()
+        };
+        for (name, wanted) in [
+            ("requests", 9),
+            ("refused", 2),
+            ("dropped", 1),
+            ("executed", 6),
+            ("late", 1),
+            ("failed", 5),
+        ] {
+            let counted = count(&format!("baton_scheduler_model_{name}"));
+            assert_eq!(counted, Value::Count(wanted), "{name}");
+        }
     }
 
     #[test]
     fn accuracies_are_shares_of_what_is_counted_under_the_same_labels() {
         let variants = vec![("small".to_owned(), 0.7382), ("large".to_owned(), 0.8016)];
-        let model = ModelShown {
-            name: "m".to_owned(),
-            waiting: 0,
-            requests: 0,
-            dropped: 0,
-            totals: ModelTotals::default(),
-            variants,
-            cache: None,
-        };
-        let [accuracy, tasks, _] = of_variants(&[model]);
+        let [accuracy, tasks, _] = of_variants(&[model(variants, ModelTotals::default())]);
         assert_eq!(accuracy.full_name(), "baton_variant_accuracy_ratio");
         assert_eq!(accuracy.labels, tasks.labels);
         assert_eq!(

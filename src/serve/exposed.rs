@@ -53,7 +53,7 @@ pub(super) fn build() -> Metric {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
     use std::fmt::Write as _;
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     /// Everything that any process shows, by name.
-    fn registry() -> Vec<Metric> {
+    pub(in crate::serve) fn registry() -> Vec<Metric> {
         let mut metrics = vec![build()];
         metrics.extend(all(None).into_iter().filter(|metric| metric.name == "baton_leader"));
         metrics.extend(SchedulerMetrics::described(&SchedulerCounters::new(1)));

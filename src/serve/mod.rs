@@ -2,6 +2,8 @@
 
 mod cards;
 mod exposed;
+#[cfg(test)]
+mod monitoring_tests;
 mod standby;
 
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -19,20 +19,21 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes these addresses once a second and keeps its data in `folder`. `None`, and loud words past the test's
-    /// capture, if it is not installed.
-    pub(crate) fn start(folder: &Path, targets: &[&str]) -> Option<Self> {
-        if Command::new("prometheus").arg("--version").stdout(Stdio::null()).status().is_err() {
-            let text =
-                b"\nSKIPPED: no prometheus here; `apt-get install prometheus` and run this again\n\n";
-            std::io::stderr().write_all(text).unwrap();
+    /// The example's, with its alerts, that scrapes these addresses instead of its own, looks once a second and keeps its data in
+    /// `folder`. `None`, and loud words past the test's capture, if it is not installed.
+    pub(crate) fn start(folder: &Path, targets: &[(&str, &str)]) -> Option<Self> {
+        if !is_installed("prometheus") {
             return None;
         }
-        let config = format!(
-            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: baton\n    static_configs:\n      - targets: {targets:?}\n"
-        );
+        let config = fs::read_to_string(example("prometheus.yml")).unwrap();
+        let config = config.replace("interval: 5s", "interval: 1s");
+        let config = targets.iter().fold(config, |config, (example, addr)| {
+            assert!(config.contains(example), "{example} is not in the example");
+            config.replace(example, addr)
+        });
         let file = folder.join("prometheus.yml");
         fs::write(&file, config).unwrap();
+        fs::copy(example("baton-alerts.yml"), folder.join("baton-alerts.yml")).unwrap();
         let addr = format!("127.0.0.1:{}", free_ports(1)[0]);
         let process = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
@@ -59,6 +60,18 @@ impl Prometheus {
         panic!("{query} has {:?}, not {count} values", self.values(&encoded));
     }
 
+    /// Rules that it could not evaluate, and why; and how many it could.
+    pub(crate) fn rules(&self) -> (Vec<String>, usize) {
+        let answer = get(&self.addr, "/api/v1/rules").unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let groups = answer["data"]["groups"].as_array().unwrap();
+        let rules = groups.iter().flat_map(|group| group["rules"].as_array().unwrap());
+        let (well, ill): (Vec<_>, Vec<_>) = rules.partition(|rule| rule["health"] == "ok");
+        let why =
+            |rule: &Value| format!("{}: {} {}", rule["name"], rule["health"], rule["lastError"]);
+        (ill.into_iter().map(why).collect(), well.len())
+    }
+
     fn values(&self, encoded: &str) -> Vec<f64> {
         let Some(body) = get(&self.addr, &format!("/api/v1/query?query={encoded}")) else {
             return Vec::new();
@@ -75,6 +88,29 @@ impl Drop for Prometheus {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether a program of the package is here; loud words past the test's capture if it is not.
+fn is_installed(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok();
+    if !is_there {
+        let text = format!(
+            "\nSKIPPED: no {program} here; `apt-get install prometheus` and run this again\n\n"
+        );
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+    }
+    is_there
+}
+
+/// A file of the example.
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/monitoring").join(name)
+}
+
+/// What `promtool` says of a file of the example; `None` without it.
+pub(crate) fn promtool(what: &[&str], name: &str) -> Option<Output> {
+    let tool = || Command::new("promtool").args(what).arg(example(name)).output().unwrap();
+    is_installed("promtool").then(tool)
 }
 
 /// The body of what is at a path; `None` without an answer.

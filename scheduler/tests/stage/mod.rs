@@ -23,6 +23,7 @@ pub mod asking;
 pub mod cached;
 pub mod caches;
 pub mod changes;
+pub mod passing;
 mod submitted;
 
 pub fn ms(value: u64) -> Nanos {

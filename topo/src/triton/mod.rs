@@ -20,6 +20,9 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// Folders of a repository: more than a scheduler has models.
 const FOLDERS_MAX: usize = crate::MODELS_MAX as usize;
 
+/// Models that a line names.
+const NAMES_MAX: usize = 8;
+
 /// What is written where the repository does not say it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Defaults {
@@ -89,7 +92,29 @@ pub enum ImportError {
 }
 
 fn listed(notes: &[Note]) -> String {
-    notes.iter().map(|note| format!("\n  {note}")).collect()
+    lines(notes).iter().map(|line| format!("\n  {line}")).collect()
+}
+
+/// The notes as lines. What is true of several models and of no line is one, at the place of the first.
+pub fn lines(notes: &[Note]) -> Vec<String> {
+    let is_same = |a: &Note, b: &Note| a.line.is_none() && b.line.is_none() && a.text == b.text;
+    let line = |(at, note): (usize, &Note)| {
+        if notes[..at].iter().any(|before| is_same(before, note)) {
+            return None;
+        }
+        if note.line.is_some() {
+            return Some(note.to_string());
+        }
+        let same = notes[at..].iter().filter(|other| is_same(note, other));
+        let names: Vec<&str> = same.map(|same| same.model.as_str()).collect();
+        let (named, more) = names.split_at(names.len().min(NAMES_MAX));
+        let more = match more.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        Some(format!("{}{more}: {}", named.join(", "), note.text))
+    };
+    notes.iter().enumerate().filter_map(line).collect()
 }
 
 /// Reads the repository in `dir`. A model that cannot be served is left out, and a note says why.
@@ -122,12 +147,14 @@ pub fn import(dir: &Path, defaults: Defaults) -> Result<Imported, ImportError> {
     Ok(Imported { text, models, notes })
 }
 
-/// The folders in `dir`, in the order of their names.
+/// The folders in `dir`, in the order of their names, without hidden ones such as `.git`.
 fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.is_dir() && folders.len() <= FOLDERS_MAX {
+        let name = path.file_name().unwrap_or_default();
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
+        if !is_hidden && path.is_dir() && folders.len() <= FOLDERS_MAX {
             folders.push(path);
         }
     }
@@ -161,8 +188,14 @@ impl Written {
     /// Adds a folder's model, or a note of what is wrong with it.
     fn folder(&mut self, folder: &Path) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (models, notes) = (self.models.len(), self.notes.len());
         if let Err((line, text)) = self.model(folder, &name) {
             self.notes.push(Note { model: name, line, text: format!("left out: {text}") });
+        }
+        if self.models.len() == models {
+            // How it would be served helps as little as what of it would be lost.
+            let of_it = self.notes.split_off(notes);
+            self.notes.extend(of_it.into_iter().filter(|note| note.text.starts_with("left out")));
         }
     }
 

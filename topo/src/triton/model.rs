@@ -66,7 +66,9 @@ pub(super) fn read(fields: &[Field], folder: &str, cpu: bool) -> (Option<Config>
     let groups: Vec<&Field> =
         fields.iter().filter(|field| field.name == "instance_group").collect();
     reader.instances(&groups, cpu);
-    if reader.config.batch_max == 0 && !reader.refused {
+    // Without the key Triton asks the model file, as Baton does.
+    let is_stated = fields.iter().any(|field| field.name == "max_batch_size");
+    if is_stated && reader.config.batch_max == 0 && !reader.refused {
         reader.note(None, "max_batch_size is 0, so Triton executes one request at a time; Baton batches tasks along the first dimension of the tensors");
     }
     (Some(reader.config).filter(|_| !reader.refused), reader.notes)
@@ -114,7 +116,7 @@ impl Reader {
             "sequence_batching" => {
                 self.refuse(
                     field,
-                    "sequence_batching: Baton's tasks are independent of each other",
+                    "sequence_batching: Baton's tasks are independent of each other; have clients send the state as an input and get it as an output",
                 );
             }
             "ensemble_scheduling" => {
@@ -124,7 +126,11 @@ impl Reader {
                 );
             }
             "model_transaction_policy" if flag(field, "decoupled") => {
-                self.refuse(field, "decoupled: Baton answers a task once");
+                self.refuse(field, "decoupled: Baton answers a task once; export a model that gives its whole answer");
+            }
+            "batch_input" | "batch_output" => {
+                let text = "Triton makes it out of the batch; Baton's clients send every input, and get what the model gives";
+                self.refuse(field, &format!("{}: {text}", field.name));
             }
             // `read` has seen these.
             "name" | "instance_group" | "model_transaction_policy" => {}
@@ -151,7 +157,7 @@ impl Reader {
         let parts = message(field);
         let name = find(parts, "name").and_then(text).unwrap_or("").to_owned();
         if find(parts, "data_type").and_then(scalar) == Some("TYPE_STRING") {
-            self.refuse(field, &format!("{name} is TYPE_STRING: Baton's tensors are numbers"));
+            self.refuse(field, &format!("{name} is TYPE_STRING: Baton's tensors are numbers; prepare texts in the application"));
         }
         for part in parts {
             let is_set = scalar(part) == Some("true");
@@ -164,7 +170,7 @@ impl Reader {
                 "optional" if is_set => {
                     self.refuse(
                         part,
-                        &format!("{name} is optional: Baton's tasks have every input"),
+                        &format!("{name} is optional: Baton's tasks have every input; have clients send it always and remove `optional`, or export the model without it"),
                     );
                 }
                 "is_shape_tensor" if is_set => {

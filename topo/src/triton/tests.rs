@@ -49,7 +49,7 @@ fn a_repository_becomes_a_cluster_file_that_is_good() {
         cluster.backends.iter().map(|backend| (backend.name.as_str(), backend.gpus)).collect();
     assert_eq!(backends, [("cpu", 2), ("gpu", 1)]);
     let said = listed(&notes);
-    assert!(said.contains("a: slo_ms is 100.0: Triton's models have no objective"), "{said}");
+    assert!(said.contains("a, b: slo_ms is 100.0: Triton's models have no objective"), "{said}");
     let Imported { text, .. } = import(dir, Defaults { cpu: true, ..DEFAULTS }).unwrap();
     assert!(!text.contains("cuda") && !text.contains("\"gpu\""), "{text}");
 }
@@ -60,12 +60,14 @@ fn a_model_that_cannot_be_served_is_left_out_by_name() {
         ("bad", "1", "max_batch_size 8"),
         ("trt", "1", "platform: \"tensorrt_plan\""),
         ("none", "x", ""),
+        ("ragged", "1", "batch_input { kind: BATCH_ELEMENT_COUNT target_name: \"n\" }"),
         ("spaced", "1", "name: \"two words\""),
         ("large", "1", "max_batch_size: 1000000"),
     ];
     let left_out = [
         "bad: config.pbtxt:1: left out: a colon is missing",
         "trt: config.pbtxt:1: left out: platform is tensorrt_plan",
+        "ragged: config.pbtxt:1: left out: batch_input: Triton makes it",
         "none: left out: it has no folder of a version",
         "spaced: left out: model[0].name: \"two words\" is not a name; fix: use 1 to",
         "large: left out: model[0].batch_max: ",
@@ -146,4 +148,39 @@ fn what_a_configuration_cannot_say_here_is_noted_without_its_folder() {
     };
     let (served, more) = ("max_batch_size: 8", "\nversion_policy { all {} }");
     assert_eq!(lines(&(served.to_owned() + more)), [vec![Some(2)], lines(served)].concat());
+}
+
+#[test]
+fn a_model_that_is_left_out_says_why_and_no_more_and_hidden_folders_are_none() {
+    let python = "backend: \"python\"\nmodel_warmup { name: \"w\" }";
+    let models = [("py", "1", python), ("none", "x", "max_batch_size: 0"), ("a", "1", ON_TWO)];
+    let repository = Repository::new("hidden", &models);
+    std::fs::create_dir(repository.0.join(".git")).unwrap();
+    let Imported { models, notes, .. } = import(&repository.0, DEFAULTS).unwrap();
+    assert_eq!(models, ["a"]);
+    let lines = lines(&notes);
+    let of = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((of("py:"), of("none:"), of(".git"), of("a:")), (1, 1, 0, 1), "{lines:?}");
+}
+
+#[test]
+fn what_is_true_of_many_models_is_said_once() {
+    let note =
+        |model: &str, line, text: &str| Note { model: model.into(), line, text: text.into() };
+    let mut notes = vec![
+        note("a", None, "choose one"),
+        note("a", Some(3), "not carried over"),
+        note("b", Some(3), "not carried over"),
+        note("b", None, "choose one"),
+        note("c", None, "another"),
+    ];
+    let said = [
+        "a, b: choose one",
+        "a: config.pbtxt:3: not carried over",
+        "b: config.pbtxt:3: not carried over",
+        "c: another",
+    ];
+    assert_eq!(lines(&notes), said);
+    notes.extend((0..9).map(|n| note(&format!("m{n}"), None, "choose one")));
+    assert_eq!(lines(&notes)[0], "a, b, m0, m1, m2, m3, m4, m5 and 3 more: choose one");
 }

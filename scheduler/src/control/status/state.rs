@@ -4,7 +4,7 @@ use baton_core::SubclusterId;
 use baton_rdma::Transport;
 use baton_topo::{VariantSpec, per_cent};
 
-use super::window::Shares;
+use super::window::{Shares, seconds};
 use crate::catalog::Entry;
 use crate::control::ControlThread;
 use crate::metrics::{ClusterState, ModelShown, SubclusterShown};
@@ -36,8 +36,12 @@ impl<T: Transport> ControlThread<T> {
         let moment = self.status.since_it_is_served(model, boards);
         ModelShown {
             name: entry.spec.name.clone(),
+            subcluster: self.parts.catalog.subcluster_name(entry.spec.subcluster).to_owned(),
+            slo_s: seconds(entry.spec.slo),
+            queue_capacity: entry.spec.queue_capacity,
             waiting: self.parts.load.of(model).waiting,
             requests: moment.requests(),
+            refused: moment.refused(),
             dropped: moment.dropped(),
             totals: moment.into_totals(),
             variants: entry.spec.variants.iter().map(named).collect(),

@@ -165,6 +165,11 @@ impl ModelMoment {
         self.requests + self.totals.unserved
     }
 
+    /// Of these, those that a quota refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// Tasks that ended without an execution and against the will of their applications.
     pub(super) fn dropped(&self) -> u64 {
         self.ended.saturating_sub(self.totals.excused) + self.totals.unserved
