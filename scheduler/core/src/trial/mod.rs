@@ -74,8 +74,10 @@ pub struct Trial {
 /// What a trial found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Tasks that arrived.
+    /// Tasks that arrived …
     pub tasks: u64,
+    /// … in this time.
+    pub span: Nanos,
     /// Of these, those that would have been lost under the present rules.
     pub lost: u64,
     /// The rules under which least would have been lost …
@@ -123,6 +125,7 @@ impl Trial {
         let [better, worse] = [least, present].map(|rules| weight(of(rules)));
         Some(Verdict {
             tasks,
+            span: self.span,
             lost: sum(present),
             least,
             lost_least: sum(least),
@@ -141,6 +144,7 @@ impl Trial {
             && self.models.iter().all(|model| !model.has_variants);
         Verdict {
             tasks: self.tasks.len() as u64,
+            span: self.span,
             lost,
             least: Alternative::Own,
             lost_least: lost,

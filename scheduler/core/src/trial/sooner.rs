@@ -2,6 +2,8 @@
 //! which spares GPU time that nothing else may want. So the rules of [`Alternative::AtOnce`](crate::Alternative) are tried then, too,
 //! and followed as long as they lose nothing.
 
+use core::mem;
+
 use super::{Enough, Verdict};
 use baton_types::Nanos;
 
@@ -19,6 +21,12 @@ const PAUSE_MIN: Nanos = Nanos::from_millis(250);
 const PAUSE_CALM: Nanos = Nanos::from_millis(64_000);
 /// … and tasks that were lost after all make it four times as long, up to this. Each trial that bears the rules out halves it.
 const PAUSE_LOST: Nanos = Nanos::from_millis(1_024_000);
+
+/// Of what comes between two looks: half as much again as was recorded has been tried, what is more than this many deviations
+/// above it is no chance …
+const DEVIATIONS: u64 = 4;
+/// … nor are bursts of fewer tasks a reason.
+const TASKS_FEW: u64 = 32;
 
 /// What follows for a sub-cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +47,10 @@ pub(super) struct Sooner {
     pause: Nanos,
     /// Nothing is recorded before.
     not_before: Nanos,
+    /// Tasks of the last recording that speaks for it, and how long they took to come.
+    traffic: (u64, Nanos),
+    /// When tasks that came were last counted, and how many had come since start.
+    counted: (Nanos, u64),
 }
 
 impl Sooner {
@@ -46,7 +58,14 @@ impl Sooner {
         Enough { tasks: RECORDED, most: RECORDED_MAX, lasts: SHORTEST };
 
     pub(super) fn new() -> Self {
-        Self { is_followed: false, evidence: 0, pause: PAUSE_MIN, not_before: PAUSE_MIN }
+        Self {
+            is_followed: false,
+            evidence: 0,
+            pause: PAUSE_MIN,
+            not_before: PAUSE_MIN,
+            traffic: (0, Nanos::ZERO),
+            counted: (Nanos::ZERO, 0),
+        }
     }
 
     /// Whether batches begin at once because of it.
@@ -56,6 +75,21 @@ impl Sooner {
 
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now >= self.not_before
+    }
+
+    /// `came` tasks have come since start. Returns whether more came since the last call than the trials have tried, and by more
+    /// than chance: then the own rules come back.
+    pub(super) fn is_outrun(&mut self, now: Nanos, came: u64) -> bool {
+        let (since, before) = mem::replace(&mut self.counted, (now, came));
+        let (tasks, span) = self.traffic;
+        let tried = u128::from(tasks) * u128::from((now - since).0) * 3;
+        let tried = (tried / u128::from(span.0.max(1)) / 2) as u64;
+        let is_outrun = self.is_followed
+            && came.saturating_sub(before) > tried + DEVIATIONS * tried.isqrt() + TASKS_FEW;
+        if is_outrun {
+            self.end(now);
+        }
+        is_outrun
     }
 
     /// Tasks are lost under these rules. The own ones come back.
@@ -78,6 +112,7 @@ impl Sooner {
             self.end(now);
             return was_followed.then_some(Service::Own);
         };
+        self.traffic = verdict.map_or((0, Nanos::ZERO), |verdict| (verdict.tasks, verdict.span));
         if self.is_followed {
             self.pause = Nanos(self.pause.0 / 2).max(PAUSE_MIN);
             self.not_before = now + self.pause;
@@ -105,7 +140,8 @@ mod tests {
     fn verdict(is_sooner: bool) -> Verdict {
         let least = Alternative::Own;
         let (tasks, lost, lost_least) = (EVIDENCE, 0, 0);
-        Verdict { tasks, lost, least, lost_least, is_better: false, is_calm: true, is_sooner }
+        let span = SECOND;
+        Verdict { tasks, span, lost, least, lost_least, is_better: false, is_calm: true, is_sooner }
     }
 
     /// How long until the next trial may be made.
@@ -171,5 +207,25 @@ mod tests {
             .map(|(second, verdict)| sooner.conclude(SECOND.times(second), Some(verdict)));
         assert_eq!(follows.collect::<Vec<_>>(), [None, None, None, Some(Service::AtOnce)]);
         assert!(sooner.is_followed());
+    }
+
+    /// 4,096 a second were recorded, and half as many again tried: 384 in 1/16 s. Four deviations are 76.
+    #[test]
+    fn the_own_rules_come_back_where_clearly_more_tasks_come_than_were_tried() {
+        let outrun = |came: [u64; 3]| {
+            let mut sooner = Sooner::new();
+            let look = Nanos(SECOND.0 / 16);
+            let mut total = 9_000;
+            sooner.is_outrun(SECOND, total);
+            sooner.conclude(SECOND, Some(&verdict(true)));
+            let outrun = (1..).zip(came).map(|(looks, came)| {
+                total += came;
+                sooner.is_outrun(SECOND + look.times(looks), total)
+            });
+            let outrun: Vec<_> = outrun.collect();
+            (outrun, sooner.is_followed())
+        };
+        assert_eq!(outrun([256, 492, 492]), (Vec::from([false; 3]), true));
+        assert_eq!(outrun([256, 493, 9_000]), (Vec::from([false, true, false]), false));
     }
 }
