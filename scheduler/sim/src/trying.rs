@@ -59,16 +59,11 @@ impl Trying {
         let counters = self.models.iter().map(|&m| models[m].counters());
         let counts = counters.map(|counters| (counters.received, counters.given_up));
         match self.trials.look(now, counts, self.recording.is_some())? {
-            Look::Record(enough) => {
-                self.recording = Some(Recording::new(now, enough));
-                None
-            }
-            Look::Discard => {
-                self.recording = None;
-                None
-            }
-            Look::Follow(rules) => Some(rules),
+            Look::Record(enough) => self.recording = Some(Recording::new(now, enough)),
+            Look::Discard => self.recording = None,
+            Look::Follow(rules) => return Some(rules),
         }
+        None
     }
 
     fn conclude(

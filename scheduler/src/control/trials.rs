@@ -152,7 +152,7 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// Has everybody follow other rules. Without a verdict because tasks are lost under those that are followed.
+    /// Has everybody follow other rules. Without a verdict where batches begin at once no longer.
     fn follow(&mut self, subcluster: SubclusterId, rules: Alternative, verdict: Option<&Verdict>) {
         self.parts.counters.rules_changed.add(1);
         self.parts.rank.send(RankCommand::Follow { subcluster, rules });

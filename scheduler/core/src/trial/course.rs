@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
-use super::sooner::{Service, Sooner};
+use super::sooner::Sooner;
 use super::{Enough, Verdict};
 use crate::policy::Alternative;
 use baton_types::{Nanos, Prefer};
@@ -28,9 +28,9 @@ const SHORTEST: Nanos = LOOK_EVERY;
 /// … and for so long while none are: whether the own rules would do again is not urgent, and bursts should be among what comes.
 const SHORTEST_CALM: Nanos = Nanos::from_millis(1_000);
 /// Arrivals that are enough for the first trial. For each further one, twice as many …
-const RECORDED: usize = 2_048;
+pub(super) const RECORDED: usize = 2_048;
 /// … up to this, which are enough in any case.
-const RECORDED_MAX: usize = 16_384;
+pub(super) const RECORDED_MAX: usize = 16_384;
 /// The policy's own rules come back once they would have served a thousand tasks in a row with hardly a loss. A recording
 /// counts as [`CALM_MIN`] tasks at least.
 const CALM: u64 = 1_000;
@@ -52,14 +52,14 @@ pub struct Trials {
     calm: u64,
     /// Whether batches begin at once while hardly a task is lost. `None` where GPU time is spared instead.
     sooner: Option<Sooner>,
+    /// What is recorded, or tried, is for that.
+    is_for_sooner: bool,
     /// Tasks came in this span.
     has_traffic: bool,
     /// No model has lost even a few of them.
     is_calm: bool,
     /// Tasks of all models since start, as of the last look.
     came: u64,
-    /// What is recorded, or tried, is for that.
-    is_for_sooner: bool,
 }
 
 /// What a look at the losses asks for.
@@ -102,8 +102,8 @@ impl Trials {
 
     /// Looks at how many tasks each model has received and lost since start, and says how many arrivals to record for a
     /// trial, if one is due: because a model loses tasks, because other rules than the policy's own are followed, which may not
-    /// be needed any more, or because none loses tasks, which could end sooner. Where they do, and tasks are lost, the own rules
-    /// come back without a trial. Call every [`Trials::LOOK_EVERY`], also while a trial is under way, which `is_trying` says.
+    /// be needed any more, or because none loses tasks, which could end sooner. Where they do, and tasks are lost or
+    /// clearly more come than were tried, the own rules come back without a trial. Call every [`Trials::LOOK_EVERY`], also while a trial is under way, which `is_trying` says.
     pub fn look(
         &mut self,
         now: Nanos,
@@ -191,11 +191,8 @@ impl Trials {
     }
 
     fn serve_sooner(&mut self, now: Nanos, verdict: Option<&Verdict>) -> Option<Alternative> {
-        let changed = self.sooner.as_mut()?.conclude(now, verdict)?;
-        Some(self.follow(match changed {
-            Service::AtOnce => Alternative::AtOnce,
-            Service::Own => Alternative::Own,
-        }))
+        let changed = self.sooner.as_mut()?.conclude(now, verdict);
+        changed.map(|rules| self.follow(rules))
     }
 
     /// What was lost before says nothing of these rules: the next look begins a span.

@@ -116,7 +116,10 @@ impl Trial {
         if own.iter().all(is_small) {
             return Some(self.calm(present, &own));
         }
-        let losses = Alternative::ALL.map(|rules| self.lost(rules));
+        let losses = Alternative::ALL.map(|rules| match rules {
+            Alternative::Own => own.clone(),
+            rules => self.lost(rules),
+        });
         let of = |rules: Alternative| &losses[rules as usize];
         let least = Alternative::ALL.into_iter().min_by_key(|&rules| weight(of(rules)));
         let least = least.expect("there are alternatives");
@@ -169,12 +172,7 @@ impl Trial {
     fn denser(&self) -> Self {
         let less = |time: Nanos| Nanos(time.0 - time.0 / 3);
         let task = |task: &Task| Task { at: less(task.at), ..*task };
-        Self {
-            tasks: self.tasks.iter().map(task).collect(),
-            span: less(self.span),
-            models: self.models.clone(),
-            slots: self.slots.clone(),
-        }
+        Self { tasks: self.tasks.iter().map(task).collect(), span: less(self.span), ..self.clone() }
     }
 
     /// What each model loses under these rules. The arrivals are replayed until the copy has learnt the traffic, and then

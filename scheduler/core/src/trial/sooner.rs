@@ -4,13 +4,11 @@
 
 use core::mem;
 
+use super::course::{RECORDED, RECORDED_MAX};
 use super::{Enough, Verdict};
+use crate::policy::Alternative;
 use baton_types::Nanos;
 
-/// Tasks of each recording, at least …
-const RECORDED: usize = 2_048;
-/// … and at most.
-const RECORDED_MAX: usize = 16_384;
 /// How long a recording lasts, at least: bursts should be among what comes.
 const SHORTEST: Nanos = Nanos::from_millis(250);
 /// As many tasks must have come in recordings in a row that all say the same: of 2,000, rare bursts may not be among them.
@@ -27,15 +25,6 @@ const PAUSE_LOST: Nanos = Nanos::from_millis(1_024_000);
 const DEVIATIONS: u64 = 4;
 /// … nor are bursts of fewer tasks a reason.
 const TASKS_FEW: u64 = 32;
-
-/// What follows for a sub-cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Service {
-    /// Each batch begins at once.
-    AtOnce,
-    /// The own rules say when.
-    Own,
-}
 
 /// When such a trial is due, and what follows from it.
 #[derive(Clone, Debug)]
@@ -100,27 +89,30 @@ impl Sooner {
 
     /// What a trial of the recorded arrivals found; `None` if it could not be made. Returns what to follow from now on, if
     /// that changes.
-    pub(super) fn conclude(&mut self, now: Nanos, verdict: Option<&Verdict>) -> Option<Service> {
+    pub(super) fn conclude(
+        &mut self,
+        now: Nanos,
+        verdict: Option<&Verdict>,
+    ) -> Option<Alternative> {
         if !self.is_due(now) {
-            // Tasks were lost meanwhile.
+            // The own rules have come back meanwhile.
             return None;
         }
-        let Some(tasks) = verdict.filter(|verdict| verdict.is_sooner).map(|verdict| verdict.tasks)
-        else {
+        let Some(verdict) = verdict.filter(|verdict| verdict.is_sooner) else {
             let was_followed = self.is_followed;
             self.pause = self.pause.max(self.pause.times(2).min(PAUSE_CALM));
             self.end(now);
-            return was_followed.then_some(Service::Own);
+            return was_followed.then_some(Alternative::Own);
         };
-        self.traffic = verdict.map_or((0, Nanos::ZERO), |verdict| (verdict.tasks, verdict.span));
+        self.traffic = (verdict.tasks, verdict.span);
         if self.is_followed {
             self.pause = Nanos(self.pause.0 / 2).max(PAUSE_MIN);
             self.not_before = now + self.pause;
             return None;
         }
-        self.evidence += tasks;
+        self.evidence += verdict.tasks;
         self.is_followed = self.evidence >= EVIDENCE;
-        self.is_followed.then_some(Service::AtOnce)
+        self.is_followed.then_some(Alternative::AtOnce)
     }
 
     fn end(&mut self, now: Nanos) {
@@ -132,7 +124,6 @@ impl Sooner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Alternative;
     use alloc::vec::Vec;
 
     const SECOND: Nanos = Nanos::from_millis(1_000);
@@ -176,7 +167,7 @@ mod tests {
         assert_eq!(sooner.conclude(now, Some(&verdict(false))), None);
         assert_eq!(pause(&sooner, now), 1_024_000, "no shorter than it is");
         let mut now = now + PAUSE_LOST;
-        assert_eq!(sooner.conclude(now, Some(&verdict(true))), Some(Service::AtOnce));
+        assert_eq!(sooner.conclude(now, Some(&verdict(true))), Some(Alternative::AtOnce));
         let mut borne_out = || {
             assert_eq!(sooner.conclude(now, Some(&verdict(true))), None);
             let pause = pause(&sooner, now);
@@ -190,7 +181,7 @@ mod tests {
     #[test]
     fn a_trial_during_which_tasks_were_lost_concludes_nothing() {
         let mut sooner = Sooner::new();
-        assert_eq!(sooner.conclude(SECOND, Some(&verdict(true))), Some(Service::AtOnce));
+        assert_eq!(sooner.conclude(SECOND, Some(&verdict(true))), Some(Alternative::AtOnce));
         sooner.give_up(SECOND.times(2));
         let just_before = Nanos(SECOND.0 * 3 - 1);
         assert_eq!(sooner.conclude(just_before, Some(&verdict(true))), None);
@@ -205,7 +196,7 @@ mod tests {
         let follows = (1..)
             .zip(found)
             .map(|(second, verdict)| sooner.conclude(SECOND.times(second), Some(verdict)));
-        assert_eq!(follows.collect::<Vec<_>>(), [None, None, None, Some(Service::AtOnce)]);
+        assert_eq!(follows.collect::<Vec<_>>(), [None, None, None, Some(Alternative::AtOnce)]);
         assert!(sooner.is_followed());
     }
 
