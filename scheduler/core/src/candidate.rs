@@ -32,7 +32,7 @@ pub struct Candidate {
     /// for other models and never yield.
     pub slack: Nanos,
     /// How much more the model's demand varies than that of Poisson arrivals, in 1/16: the index of
-    /// dispersion of its arrivals, raised by what it loses. At least 16.
+    /// dispersion of its arrivals. At least 16.
     pub dispersion: u16,
     /// How much more GPU time each task takes than in a batch of the target size, in 1/96 of the
     /// latter, at most [`Candidate::EXCESS_MAX`]; [`Candidate::NOT_EARLY`] if the batch must not start

@@ -144,10 +144,10 @@ fn rarely_used_functions_are_cold_and_served() {
         ("warmup_s = 120", "warmup_s = 20"),
         ("pages = 1376", "pages = 500"),
     ];
-    let report = at(&committed("cache-azure", &changes), "baton", 400.0);
+    let report = at(&committed("cache-azure", &changes), "baton", 960.0);
     assert!(report.satisfied > 0.98, "{report:?}");
     assert!(report.cold_rps.unwrap() > 1.0, "{:?}", report.cold_rps);
-    let naive = at(&committed("cache-azure", &changes), "naive", 400.0);
+    let naive = at(&committed("cache-azure", &changes), "naive", 960.0);
     assert!(naive.satisfied < report.satisfied, "{}", naive.satisfied);
 }
 

@@ -23,8 +23,6 @@ const LEAST: u32 = PARTS / 4;
 pub(crate) const LOSING: u32 = 164;
 /// One per cent, in 1/65536.
 pub(crate) const PER_CENT: u64 = 655;
-/// Each per cent of bad tasks above [`LOSING`] adds the dispersion of demand this many times over.
-const DISPERSION_PER_CENT: u64 = 4;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -325,20 +323,12 @@ impl Sizing {
         self.pause = self.rate.pause_of_waiting();
         self.is_joined = self.pause == self.rate.pause();
         self.run_wait = self.rate.run_wait();
-        self.dispersion = self.dispersion_of(self.rate.bad_rate());
+        self.dispersion = self.rate.dispersion();
         self.most = self.longest_batch();
         let target = self.target.min(self.most);
         self.each = Nanos(self.latency().of(target).0 / u64::from(target));
         let before = self.network.response + self.network.before(1);
         self.slack = self.slo - before - self.latency().alone();
-    }
-
-    /// What varies by more than is provided for is lost, so what is lost raises it.
-    fn dispersion_of(&self, bad_rate: u32) -> u16 {
-        let dispersion = u64::from(self.rate.dispersion());
-        let lost = u64::from(bad_rate.saturating_sub(LOSING));
-        let raised = dispersion + dispersion * lost * DISPERSION_PER_CENT / PER_CENT;
-        raised.min(u16::MAX.into()) as u16
     }
 
     /// Where not even a single task is short enough, there is no point in small batches.

@@ -177,8 +177,7 @@ impl RankState {
         self.counters.candidates += 1;
         entry.candidate = candidate;
         if let Some(candidate) = candidate {
-            let Candidate { slack, dispersion, bad_rate, .. } = candidate;
-            entry.demand = Demand { slack, dispersion, bad_rate };
+            entry.demand = Demand::of(&candidate);
             self.is_flexible |=
                 candidate.excess != Candidate::NOT_EARLY || candidate.slack > Nanos::ZERO;
         }

@@ -6,6 +6,8 @@ use baton_types::{ModelId, Nanos, SubclusterId};
 
 /// The mean is over about this many batches.
 const BATCHES: u64 = 64;
+/// The first few are counted as if there were this many, and the others had not waited: one alone may be chance.
+const FEW: u64 = 8;
 /// Means in a slot wait: if waits are distributed exponentially, one in e⁶ is longer, the quarter of a
 /// per cent from which a model counts as losing tasks.
 const MEANS: u64 = 6;
@@ -16,8 +18,10 @@ pub(super) struct Waited {
     /// Since when its candidate has been due; `None` while there is none that is, and if it got its
     /// slot before.
     since: Option<Nanos>,
-    /// Mean × [`BATCHES`], ns.
+    /// Mean × `batches`, ns.
     sum: u64,
+    /// How many the mean is over, at most [`BATCHES`].
+    batches: u64,
 }
 
 impl Waited {
@@ -28,11 +32,16 @@ impl Waited {
     /// There is a slot, or the batch is lost.
     pub(super) fn ends(&mut self, now: Nanos) {
         let Some(since) = self.since.take() else { return };
-        self.sum = (self.sum - self.sum / BATCHES).saturating_add((now - since).0);
+        if self.batches < BATCHES {
+            self.batches += 1;
+        } else {
+            self.sum -= self.sum / BATCHES;
+        }
+        self.sum = self.sum.saturating_add((now - since).0);
     }
 
     fn mean(&self) -> Nanos {
-        Nanos(self.sum / BATCHES)
+        Nanos(self.sum / self.batches.max(FEW))
     }
 }
 
@@ -65,7 +74,10 @@ mod tests {
             waited.ends(Nanos(100 + ns));
             waited.mean().0
         };
-        assert_eq!(wait(640), 10);
+        assert_eq!(wait(640), 80, "of the first few none is typical");
+        assert!((0..7).map(|_| wait(640)).eq([160, 240, 320, 400, 480, 560, 640]));
+        assert!((0..56).all(|_| wait(640) == 640));
+        assert_eq!(wait(64_640), 1_640, "the last 64");
         assert!(
             (0..1_000).map(|_| wait(640)).last().is_some_and(|mean| (630..=640).contains(&mean))
         );

@@ -159,14 +159,12 @@ impl Naive {
         (1..=latency.batch_max()).take_while(is_short).last().unwrap_or_else(|| latency.batch_max())
     }
 
-    /// The mean pause over the mean gap, five times that for one per cent of losses above 1/4.
+    /// The mean pause over the mean gap.
     fn dispersion(&self) -> u16 {
-        let pause = match self.mean_gap() {
+        match self.mean_gap() {
             Nanos::MAX => 16,
-            gap => (self.pause.0 / gap.0.div_ceil(16).max(1)).clamp(16, 1024),
-        };
-        let lost = u64::from(self.bad_rate.saturating_sub(164));
-        (pause + pause * lost * 4 / 655).min(u16::MAX.into()) as u16
+            gap => (self.pause.0 / gap.0.div_ceil(16).max(1)).clamp(16, 1024) as u16,
+        }
     }
 
     /// The smallest batch that costs at most 1/16 more per task than the target.

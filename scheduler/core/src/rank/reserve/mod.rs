@@ -40,6 +40,8 @@ const KEPT_AT_LEAST: u64 = 2;
 /// For each per cent that shorter objectives lose above [`LOSING`], this many more slots are kept
 /// for them.
 const KEPT_PER_CENT: u64 = 16;
+/// Each per cent of bad tasks above [`LOSING`] adds the dispersion of demand this many times over.
+const DISPERSION_PER_CENT: u64 = 4;
 /// Where this many slots become free while the batch executes, no model needs one of its own.
 const TURNS: u64 = 8;
 /// Batches whose tasks cost so little more than in one of the target size do not become cheaper by waiting.
@@ -54,13 +56,21 @@ const REMARKABLE: u64 = 64;
 pub(crate) struct Demand {
     /// [`Candidate::slack`].
     pub(crate) slack: Nanos,
-    /// [`Candidate::dispersion`].
+    /// [`Candidate::dispersion`], raised by what the model loses.
     pub(crate) dispersion: u16,
     /// [`Candidate::bad_rate`].
     pub(crate) bad_rate: u32,
 }
 
 impl Demand {
+    /// What varies by more than slots are kept for is lost, so what is lost raises the dispersion.
+    pub(crate) fn of(candidate: &Candidate) -> Self {
+        let Candidate { slack, dispersion, bad_rate, .. } = *candidate;
+        let lost = u64::from(bad_rate.saturating_sub(LOSING));
+        let raised = u64::from(dispersion) * (PER_CENT + DISPERSION_PER_CENT * lost) / PER_CENT;
+        Self { slack, dispersion: raised.min(u16::MAX.into()) as u16, bad_rate }
+    }
+
     /// Work of a batch that takes so long, times the variance of its model's demand over that of Poisson arrivals in
     /// 1/16: less, the longer its tasks can wait, since that evens it out.
     fn varying(&self, work: Nanos, latency: Nanos) -> u64 {
@@ -221,7 +231,8 @@ impl Reserve {
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
-    /// batches were as dear as this one. None, if it becomes no larger.
+    /// batches were as dear as this one. None, if it becomes no larger. Where all slots are idle, one may always be
+    /// used: a batch that waits beside a single idle slot gains less than those behind it lose.
     fn for_larger(&self, candidate: &Candidate) -> u32 {
         if candidate.excess == Candidate::COMPLETE {
             return 0;
@@ -230,7 +241,7 @@ impl Reserve {
         let dear = self.load + self.load / Candidate::EXCESS_ONE * u64::from(candidate.excess);
         let free = (slots * SLOT / 10 * DEAR_FROM).min(slots * SLOT - self.room_for(candidate));
         let kept = dear.saturating_sub(free).saturating_mul(slots) / free.max(1);
-        kept.min(slots) as u32
+        kept.min(slots.saturating_sub(1)) as u32
     }
 
     /// Slots kept for shorter objectives: those whose tasks can wait neither for the batch to end,

@@ -69,9 +69,22 @@ fn without_load_nothing_is_kept() {
 fn small_batches_leave_slots_to_larger_ones_as_load_grows() {
     // 10 slots; a batch that is twice as dear would need twice the load.
     let kept = |busy: f64| loaded(10, &[(100, busy)]).before_due(&candidate(5, 100, TWICE));
-    assert_eq!([2.0, 3.4, 4.2, 6.6, 9.9].map(kept), [0, 0, 1, 7, 10].map(Some));
+    assert_eq!([2.0, 3.4, 4.2, 6.6, 9.9].map(kept), [0, 0, 1, 7, 9].map(Some));
     let efficient = |busy: f64| loaded(10, &[(100, busy)]).before_due(&candidate(5, 100, 0));
     assert_eq!([6.0, 9.9].map(efficient), [0, 3].map(Some));
+    let single = loaded(1, &[(100, 0.9)]).before_due(&candidate(5, 100, TWICE * 9));
+    assert_eq!(single, Some(0), "one slot batches while it executes");
+}
+
+#[test]
+fn losses_raise_how_much_the_demand_of_shorter_objectives_varies() {
+    let raised = |bad_rate, dispersion| {
+        let losing = Candidate { bad_rate, dispersion, ..candidate(5, 100, 0) };
+        Demand::of(&losing).dispersion
+    };
+    assert_eq!([0, LOSING].map(|bad_rate| raised(bad_rate, 40)), [40, 40]);
+    assert_eq!(raised(LOSING + 655, 40), 5 * 40, "four times for one per cent");
+    assert_eq!(raised(1 << 16, 1024), u16::MAX);
 }
 
 #[test]
@@ -233,7 +246,7 @@ fn small_batches_wait_sooner_where_nothing_else_can() {
     };
     assert_eq!([4.5, 7.4].map(|busy| kept(990, 16, busy)), [0, 0], "up to 7");
     assert_eq!([4.5, 7.4].map(|busy| kept(1, 16, busy)), [0, 3], "up to 5");
-    assert_eq!([0.5, 4.5].map(|busy| kept(1, 640, busy)), [0, 10], "up to 0.5");
+    assert_eq!([0.5, 4.5].map(|busy| kept(1, 640, busy)), [0, 9], "up to 0.5");
 }
 
 #[test]
