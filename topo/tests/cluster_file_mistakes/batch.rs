@@ -12,16 +12,16 @@ fn text(tensors: &[&str], keys: &str) -> String {
 }
 
 fn refused(tensors: &[&str], keys: &str) -> Vec<String> {
-    lines(&check(&text(tensors, keys)).cluster.unwrap_err())
+    lines(&check(&text(tensors, keys)).cluster.expect_err("the file is bad"))
 }
 
 /// What `baton config check` prints of the model's tensors.
 fn understood(tensors: &[&str], keys: &str) -> String {
     let checked = check(&text(tensors, keys));
-    let cluster = checked.cluster.map_err(|problems| lines(&problems)).unwrap();
+    let cluster = checked.cluster.map_err(|problems| lines(&problems)).expect("the file is good");
     let summary = cluster.to_string();
-    let model = summary.lines().find(|line| line.contains("model m ")).unwrap().to_owned();
-    model.split_once("by its backends, ").unwrap().1.to_owned()
+    let model = summary.lines().find(|line| line.contains("model m ")).expect("its model");
+    model.split_once("by its backends, ").expect("it is measured").1.to_owned()
 }
 
 /// A detector of speech: samples, the state of a recurrent layer, and a rate that all tasks have.
