@@ -25,13 +25,14 @@ const INPUT_BYTES: u32 = 224 * 224 * 3;
 const CHECKSUM_BYTES: u32 = 8;
 
 /// Keys that say what a model file is.
-const OF_FILE: [&str; 10] = [
+const OF_FILE: [&str; 11] = [
     "file",
     "sha256",
     "file_bytes",
     "tensors",
     "input_shape",
     "dims",
+    "shapes",
     "batch_dim",
     "batched",
     "constants",

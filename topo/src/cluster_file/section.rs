@@ -217,7 +217,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    fn by_name<T>(
+    pub(super) fn by_name<T>(
         &self,
         key: &'static str,
         example: &str,
@@ -360,13 +360,13 @@ fn stray(key: &str) -> Option<&'static str> {
 }
 
 /// Why a value was not taken.
-struct Refusal {
+pub(super) struct Refusal {
     what: String,
     fix: String,
 }
 
 impl Refusal {
-    fn new(value: &DeValue<'_>, fix: String) -> Self {
+    pub(super) fn new(value: &DeValue<'_>, fix: String) -> Self {
         Self { what: format!("is {}", describe(value)), fix }
     }
 
@@ -375,7 +375,7 @@ impl Refusal {
     }
 }
 
-fn integer(value: &DeValue<'_>, range: &RangeInclusive<u32>) -> Result<u32, Refusal> {
+pub(super) fn integer(value: &DeValue<'_>, range: &RangeInclusive<u32>) -> Result<u32, Refusal> {
     let found = match value {
         DeValue::Integer(integer) => parse(integer).and_then(|n| u32::try_from(n).ok()),
         _ => None,

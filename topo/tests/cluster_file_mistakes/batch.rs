@@ -47,7 +47,7 @@ fn a_batch_that_has_a_name_is_found_and_constants_are_no_input() {
     assert_eq!(
         understood(&NAMED, keys),
         "input f32[≤512], state f32[2, 128] → output f32[1], stateN f32[≤2, 128]; \
-         the batch is dimension 1 of state; the batch is dimension 1 of stateN; constant sr = 16000"
+         the batch is dimension 1 of state, stateN; constant sr = 16000"
     );
 }
 
@@ -153,5 +153,40 @@ fn keys_that_do_not_fit_the_file_are_refused() {
             [&expected],
             "{found:?}"
         );
+    }
+}
+
+/// A recogniser of texts whose file calls its output `[1, seqlen]`, though it has three dimensions.
+#[test]
+fn the_shape_of_an_output_is_stated_where_the_file_says_it_wrong() {
+    let file = ["in f32[1, 1, 64, width] image", "out f32[1, seqlen] text"];
+    let keys = "dims = { width = 200, time = 25 }";
+    assert_eq!(
+        understood(
+            &file,
+            &format!(
+                "{keys}\nshapes = {{ text = [\"time\", \"batch\", 8210] }}\nbatch_dim = {{ text = 1 }}"
+            )
+        ),
+        "image f32[1, 64, ≤200] → text f32[≤25, 8210]; the batch is dimension 1 of text"
+    );
+    let fix = "list the dimensions: a length, or a name where it may vary";
+    let cases = [
+        (
+            "image = [1]",
+            "names `image`, and no output is called that; fix: name one of text".to_owned(),
+        ),
+        ("text = 3", format!("has an entry that is 3; fix: {fix}")),
+        ("text = [1.5]", format!("has an entry that is 1.5; fix: {fix}")),
+        ("text = [\"\"]", format!("has an entry that is the string \"\"; fix: {fix}")),
+        (
+            "text = [0]",
+            "has an entry that is 0; fix: give a whole number from 1 to 268435456".to_owned(),
+        ),
+    ];
+    for (entry, expected) in cases {
+        let found = refused(&file, &format!("{keys}\nshapes = {{ {entry} }}"));
+        let expected = format!("c.toml:9: model[0].shapes: {expected}");
+        assert!(found.contains(&expected), "{found:?}");
     }
 }

@@ -45,10 +45,14 @@ impl BatchLayout {
 
     /// What an operator should see of it; nothing if it is plain.
     pub(in crate::cluster_file) fn in_words(&self) -> Vec<String> {
-        let axis = |(name, axis): (&String, &Option<usize>)| {
-            axis.map(|axis| format!("the batch is dimension {axis} of {name}"))
+        let mut named: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+        for (name, axis) in self.others.iter().filter_map(|(name, axis)| Some((name, (*axis)?))) {
+            named.entry(axis).or_default().push(name);
+        }
+        let axis = |(axis, names): (&usize, &Vec<&str>)| {
+            format!("the batch is dimension {axis} of {}", names.join(", "))
         };
-        let mut words: Vec<String> = self.others.iter().filter_map(axis).collect();
+        let mut words: Vec<String> = named.iter().map(axis).collect();
         if self.others.values().any(Option::is_none) {
             words.push("no dimension is the batch".to_owned());
         }

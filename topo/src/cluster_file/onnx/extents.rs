@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 use super::file::{self, Dim, OnnxFile, Tensor};
-use super::{Refusal, batch};
+use super::{Refusal, batch, shapes};
 use crate::signature::{Extent, Row, TensorSpec};
 
 /// A longer name is an expression as a rule, too long for a cluster file: such a dimension is called by its place.
@@ -62,9 +62,11 @@ pub fn open_dims(file: &Path, table: &Table) -> Result<Vec<OpenDim>, String> {
     let axis = |(name, axis): (&String, &Value)| {
         Some((name.clone(), u32::try_from(axis.as_integer()?).ok()?))
     };
+    let wrong = |(_, what, _): Refusal| what;
+    shapes::state(&mut read, &shapes::of_table(table)).map_err(wrong)?;
     let axes = by_name("batch_dim").filter_map(axis).collect();
     let is_unbatched = table.get("batched").and_then(Value::as_bool) == Some(false);
-    batch::place(&mut read, &batch::Stated { axes, is_unbatched }).map_err(|(_, what, _)| what)?;
+    batch::place(&mut read, &batch::Stated { axes, is_unbatched }).map_err(wrong)?;
     Ok(open_of(&read))
 }
 

@@ -9,6 +9,7 @@ mod constants;
 mod extents;
 mod file;
 mod remote;
+mod shapes;
 
 pub use batch::BatchLayout;
 pub use constants::Constant;
@@ -63,6 +64,7 @@ pub(super) fn model(
     of_file.require("file", "name the model file: file = \"model.onnx\"");
     let keys = Keys {
         dims: section.integers_by_name("dims", 1..=EXTENT_MAX, "seq = 128").unwrap_or_default(),
+        shapes: shapes::key(section),
         batch: batch::keys(section),
         constants: section.literals_by_name("constants").unwrap_or_default(),
         input_shape: section.integers("input_shape", 1..=EXTENT_MAX),
@@ -86,6 +88,7 @@ pub(super) fn model(
     let mut variants = Vec::new();
     let understood = read.and_then(|mut read| {
         variants = std::mem::take(&mut read.variants);
+        shapes::state(&mut read, &keys.shapes)?;
         let constants = constants::take(&mut read, &keys.constants)?;
         batch::place(&mut read, &keys.batch)?;
         keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
@@ -157,6 +160,7 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
 
 struct Keys {
     dims: BTreeMap<String, u32>,
+    shapes: shapes::Shapes,
     batch: batch::Stated,
     constants: BTreeMap<String, Vec<Literal>>,
     input_shape: Option<Vec<u32>>,
