@@ -33,7 +33,7 @@ pub(crate) fn complete(
     let outputs = model.signature().output;
     for (spec, shape) in outputs.tensors().iter().zip(&shapes) {
         for dim in open.iter().filter(|dim| dim.tensor == spec.name) {
-            state(table, dim.key(), shape[dim.axis - 1]);
+            state(table, dim.key(), shape[dim.row_axis]);
         }
     }
     Ok(table.get("dims").map(Value::to_string))
@@ -50,7 +50,7 @@ fn read(table: &Table) -> Result<ModelSpec, Vec<Problem>> {
 /// Dimensions of outputs that neither the table nor an input has.
 fn open_outputs(table: &Table) -> Vec<OpenDim> {
     let file = table.get("file").and_then(Value::as_str).unwrap_or_default();
-    let all = open_dims(Path::new(file)).unwrap_or_default();
+    let all = open_dims(Path::new(file), table).unwrap_or_default();
     let (outputs, inputs): (Vec<_>, Vec<_>) = all.into_iter().partition(|dim| dim.of_output);
     let stated = table.get("dims").and_then(Value::as_table);
     let is_known = |dim: &OpenDim| {

@@ -85,7 +85,7 @@ warning: {file}:15: model[1].slo_ms: 15 ms is below 2·ℓ(1): a task that finds
 warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-cluster \"cpu\"; fix: add a [[backend]], or have one join under this name
 {file}:2: scheduler.listen: \"here\" is not an address and port; fix: write \"127.0.0.1:7700\" or \"[::1]:7700\"
 {file}:4: model[0].slo_ms: is missing; fix: give the latency objective: slo_ms = 25
-{file}:8: model[0].slo_sm: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, sha256, file_bytes, tensors, input_shape, dims, outputs, device, cpu_operators, tf32, check_finite, cuda_graphs, tensorrt, fp16, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms
+{file}:8: model[0].slo_sm: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, sha256, file_bytes, tensors, input_shape, dims, shapes, batch_dim, batched, constants, outputs, device, cpu_operators, tf32, check_finite, cuda_graphs, tensorrt, fp16, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms
 {file}:22: backend[0].gpus: is 1000000000; fix: give a whole number from 1 to 256
 "
     );

@@ -84,6 +84,48 @@ fn how_long_answers_are_is_found_by_an_execution() {
     assert!(text.contains("\"y.2\" = 700"), "{text}");
 }
 
+/// The steps of the answer come before the batch, and the file says neither how many they are nor which dimension is the batch.
+#[test]
+fn lengths_before_the_batch_are_found_by_an_execution() {
+    if !has_onnx_runtime() {
+        return;
+    }
+    let folder = Folder::new("profile-steps");
+    let x = [Dim::Dynamic, Dim::Fixed(3), Dim::Fixed(2)];
+    let y = ["steps", "of", "each"].map(Dim::Named);
+    let nodes = [("Transpose", "x", "turned"), ("Mul", "turned,gain", "y")];
+    let file = model_file(&nodes, &[("x", FLOAT, &x), ("gain", FLOAT, &[])], &[("y", FLOAT, &y)]);
+    let model = folder.path().join("m.onnx").display().to_string();
+    std::fs::write(&model, file).unwrap();
+    let missing = refusal(&[&model]);
+    assert!(missing.contains("constants = { gain = 1.0 }"), "{missing}");
+    let out = folder.path().join("m.profile.toml").display().to_string();
+    let keys = ["--key", "constants={gain=2}", "--key", "batch_dim={y=2}"];
+    let unstated = refusal(&[&model, keys[0], keys[1]]);
+    assert!(
+        unstated.contains("if dimension 2 is the batch: batch_dim = { \"y\" = 2 }"),
+        "{unstated}"
+    );
+    let args = ["profile", &model, "--batch-max", "2", "--out", &out];
+    let output = run(&[&args[..], &keys, &QUICK].concat());
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let dims = "dims = { of = 3, steps = 2 }";
+    assert!(text.contains(dims), "{text}");
+    let keys = "constants = { gain = 2 }\nbatch_dim = { y = 2 }";
+    let table =
+        format!("[[model]]\nname = \"m\"\nfile = \"m.onnx\"\nslo_ms = 50\n{dims}\n{keys}\n");
+    let cluster = folder.write("c.toml", &format!("{table}[[backend]]\nname = \"b\"\n"));
+    let checked = run(&["config", "check", &cluster]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(
+        text.contains(
+            "x f32[3, 2] → y f32[≤2, ≤3]; the batch is dimension 2 of y; constant gain = 2"
+        ),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_model_of_a_file_is_measured_on_the_cpu() {
     if !has_onnx_runtime() {

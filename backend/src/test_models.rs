@@ -1,7 +1,7 @@
 //! Models for unit tests.
 
 use baton_topo::signature::{Row, Signature};
-use baton_topo::{Device, EngineSpec, ModelSpec, OnnxPlace, VariantSpec};
+use baton_topo::{BatchLayout, Device, EngineSpec, ModelSpec, OnnxPlace, VariantSpec};
 use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
 /// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
@@ -61,7 +61,7 @@ fn on_gpu(place: OnnxPlace) -> ModelSpec {
         file: "model.onnx".into(),
         sha256: None,
         signature,
-        fixed_batch: None,
+        layout: BatchLayout::default(),
         is_measured: true,
         place,
     };

@@ -2,84 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod onnx_engine;
 mod onnx_files;
 
 use std::path::{Path, PathBuf};
 
-use baton_backend::execute::{
-    Blocking, BlockingEngine, EngineError, Inputs, Onnx, Outputs, measure,
-};
+use baton_backend::execute::{Blocking, BlockingEngine, Inputs, Outputs, measure};
 use baton_topo::signature::TensorRef;
 use baton_topo::{Clock, EngineSpec, ModelSpec, check_text};
 use baton_types::{FailReason, ModelId, Nanos};
 
+use onnx_engine::{
+    bytes, described, execute, execute_variant, floats, has_runtime, load, scratch, spec,
+};
 use onnx_files::{BOOL, Dim, FLOAT, FLOAT16, INT64, STRING, model_file, supernet_file};
-
-/// True if the tests below can run.
-fn has_runtime() -> bool {
-    let set = std::env::var_os("ORT_DYLIB_PATH").is_some_and(|path| !path.is_empty());
-    if !set {
-        eprintln!("SKIPPED: ORT_DYLIB_PATH is not set; export it: $(./x onnxruntime)");
-    }
-    set
-}
-
-/// What a cluster file makes of a model file and more keys, or its problems.
-fn described(file: &Path, keys: &str) -> Result<ModelSpec, String> {
-    let model = format!("name = \"mine\"\nslo_ms = 50\nfile = \"{}\"\n{keys}", file.display());
-    let text = format!("[[model]]\n{model}\n[[backend]]\nname = \"b\"\n");
-    let cluster = check_text(Path::new("c.toml"), &text).cluster;
-    let said = |problems: Vec<baton_topo::Problem>| {
-        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    };
-    cluster.map(|mut cluster| cluster.models.remove(0)).map_err(said)
-}
-
-fn spec(file: &Path, keys: &str) -> ModelSpec {
-    described(file, keys).unwrap()
-}
-
-fn load(spec: &ModelSpec) -> Result<Onnx, EngineError> {
-    let mut engine = Onnx::new(0);
-    engine.load(spec).map(|()| engine)
-}
-
-/// Executes rows of any lengths; the answers, or why there is none.
-fn execute(
-    engine: &mut Onnx,
-    spec: &ModelSpec,
-    rows: &[Vec<u8>],
-) -> Vec<Result<Vec<u8>, FailReason>> {
-    execute_variant(engine, spec, 0, rows)
-}
-
-/// The same, by a variant.
-fn execute_variant(
-    engine: &mut Onnx,
-    spec: &ModelSpec,
-    variant: u16,
-    rows: &[Vec<u8>],
-) -> Vec<Result<Vec<u8>, FailReason>> {
-    let lens: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
-    let stride = spec.input_bytes as usize;
-    let padded = |row: &Vec<u8>| [&row[..], &vec![0xee; stride - row.len()]].concat();
-    let bytes: Vec<u8> = rows.iter().flat_map(padded).collect();
-    let mut outputs = Outputs::default();
-    outputs.reset(rows.len() as u32, spec.output_bytes);
-    let inputs = Inputs::new(&bytes, spec.input_bytes, &lens);
-    engine.execute(ModelId(0), variant, inputs, &mut outputs).unwrap();
-    (0..outputs.len()).map(|row| outputs.row(row).map(<[u8]>::to_vec)).collect()
-}
-
-fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
-
-fn bytes(floats: &[f32]) -> Vec<u8> {
-    floats.iter().flat_map(|float| float.to_le_bytes()).collect()
-}
 
 fn digits(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits").join(name)
@@ -110,10 +46,6 @@ impl Heldout {
         }
         all
     }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
 fn largest(logits: &[f32]) -> usize {

@@ -179,6 +179,26 @@ mod tests {
     }
 
     #[test]
+    fn reloads_fail_until_one_succeeds() {
+        let counters = Counters::default();
+        let failing = || {
+            let metrics = counters.metrics();
+            let of = |metric: &&Metric| metric.name == "baton_gateway_reload_failing";
+            metrics.iter().find(of).unwrap().series[0].1.clone()
+        };
+        assert_eq!(failing(), Value::Level(0.0));
+        for (count, level) in [
+            (Counters::count_failed_reload as fn(&Counters), 1.0),
+            (Counters::count_failed_reload, 1.0),
+            (Counters::count_reload, 0.0),
+        ] {
+            count(&counters);
+            assert_eq!(failing(), Value::Level(level));
+        }
+        assert_eq!((counters.reloads.get(), counters.reloads_failed.get()), (1, 2));
+    }
+
+    #[test]
     fn a_level_is_kept_below_its_bound() {
         let level = Count::default();
         assert!(level.try_add(60, 100) && !level.try_add(41, 100) && level.try_add(40, 100));

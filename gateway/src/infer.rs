@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use baton_client::{Deadline, Input, ModelHandle, Nanos, Outcome, Reply, TensorRef, Ticket};
+use baton_client::{
+    Deadline, Input, ModelHandle, Nanos, Outcome, Reply, TensorRef, Ticket, Timing,
+};
 use bytes::Buf;
 
 use crate::gateway::App;
@@ -122,8 +124,13 @@ pub(crate) fn head_of<'a>(
     let variants = replies.iter().filter_map(Reply::variant);
     let least = variants.min_by_key(|variant| variant.index());
     let variant = least.map(|variant| (variant.name(), variant.accuracy()));
-    let is_cold = replies.iter().any(Reply::cold);
+    let is_cold = is_cold(replies.iter().map(Reply::timing));
     Head { model, id, is_late, is_cold, variant }
+}
+
+/// One of its tasks waited for weights.
+fn is_cold<'a>(mut tasks: impl Iterator<Item = &'a Timing>) -> bool {
+    tasks.any(|timing| timing.cold)
 }
 
 /// A task of a request.
@@ -183,7 +190,31 @@ fn worse(known: Option<Problem>, other: Problem) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
+    use baton_client::GpuId;
+
     use super::*;
+
+    #[test]
+    fn a_request_was_cold_if_any_of_its_tasks_was() {
+        let warm = Timing {
+            submitted: Nanos(1),
+            started: Nanos(2),
+            finished: Nanos(3),
+            landed: Nanos(4),
+            deadline: Nanos(9),
+            clock_error: Nanos::ZERO,
+            batch_size: 1,
+            gpu: GpuId(0),
+            variant: 0,
+            cold: false,
+        };
+        let cold = Timing { cold: true, ..warm };
+        for (tasks, expected) in
+            [([warm, warm], false), ([warm, cold], true), ([cold, warm], true), ([cold; 2], true)]
+        {
+            assert_eq!(is_cold(tasks.iter()), expected);
+        }
+    }
 
     #[test]
     fn the_worst_outcome_is_the_requests() {

@@ -175,7 +175,7 @@ fn regions_are_bounded_and_those_whose_objects_are_gone_make_room() {
 #[test]
 fn what_a_request_uses_stays_registered() {
     let folder = Folder::new("used");
-    folder.object("k", &[0; 16]);
+    let object = folder.object("k", &[0; 16]);
     let memory = folder.memory(100);
     register(&memory, ("idle", "k", 0, 8)).unwrap();
     register(&memory, ("busy", "k", 4, 8)).unwrap();
@@ -185,6 +185,11 @@ fn what_a_request_uses_stays_registered() {
         assert_eq!((problem.kind, problem.retry_after), (Kind::Shed, Some(RETRY)));
     }
     assert_eq!(names(&memory), ["busy", "idle"]);
+    // Nor does another object take its place.
+    fs::remove_file(object).unwrap();
+    folder.object("k", &[2; 16]);
+    let problem = register(&memory, ("busy", "k", 4, 8)).unwrap_err();
+    assert_eq!((problem.kind, problem.retry_after), (Kind::Shed, Some(RETRY)));
     unregister(&memory, Some("idle")).unwrap();
     drop(busy);
     unregister(&memory, None).unwrap();

@@ -247,3 +247,20 @@ fn task_end(task: TaskId, why: Unserved, retry_ms: u16) -> TaskEnd {
 fn retry_ms(retry_after: Nanos) -> u16 {
     u16::try_from(retry_after.0.div_ceil(1_000_000)).unwrap_or(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frontend_hears_whole_milliseconds_and_at_most_what_the_message_has_room_for() {
+        let (ms, longest) = (Nanos::from_millis, u64::from(u16::MAX));
+        for (wait, told) in [(Nanos::ZERO, 0), (Nanos(1), 1), (ms(20), 20), (ms(20) + Nanos(1), 21)]
+        {
+            assert_eq!(retry_ms(wait), told);
+        }
+        for wait in [ms(longest), ms(longest + 1), Nanos::MAX] {
+            assert_eq!(retry_ms(wait), u16::MAX);
+        }
+    }
+}

@@ -298,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn tasks_of_a_batch_that_failed_as_a_whole_have_their_outcome() {
+        let (board, frontend) = (TaskBoard::new(1), FrontendId(3));
+        let tasks = [1, 2].map(|slot| Request::new(TaskId::new(frontend, slot, 0), Nanos(10)));
+        tasks.iter().for_each(|_| board.submitted(frontend));
+        board.executed(ModelId(0), &tasks, BatchShape::of(0), Nanos(20));
+        let boards = TaskBoards::new(vec![board.into()]);
+        assert_eq!(boards.outstanding_of(frontend), 0);
+        let of = boards.model(ModelId(0));
+        assert_eq!((of.failed, of.late, of.latency_ns), (2, 0, 0));
+    }
+
+    #[test]
     fn an_answer_is_late_after_its_deadline_and_not_at_it() {
         let board = TaskBoard::new(1);
         let deadline = Nanos::from_millis(10);

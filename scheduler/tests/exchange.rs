@@ -3,7 +3,8 @@
 
 mod stage;
 
-use baton_rdma::wire::{ChangeKind, ModelFailed, Role};
+use baton_rdma::Transport;
+use baton_rdma::wire::{CatalogChange, ChangeKind, ModelFailed, Role};
 use stage::changes::{add, answer, ask, change, loaded, newest, send_report, serve_one, stage};
 use stage::{Member, Stage, Told, ms};
 
@@ -87,4 +88,26 @@ fn a_successor_that_cannot_be_loaded_or_is_not_wanted_any_more_changes_nothing()
     let unreadable = format!("{SMALLER}gpus = 3\n");
     let (done, why) = change(&mut stage, ChangeKind::Set, &unreadable);
     assert!(!done && why.contains("gpus"), "{why}");
+}
+
+#[test]
+fn of_two_operators_who_exchange_a_model_at_once_one_does() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    add(&mut stage, &mut backend, &mut client);
+    let [mut first, mut second] = [(); 2].map(|()| stage.member(Role::Operator));
+    for operator in [&mut first, &mut second] {
+        let change = CatalogChange { kind: ChangeKind::Set as u8, reserved: [0; 3] };
+        operator.send(&change, SMALLER.as_bytes());
+        operator.transport.flush();
+    }
+    stage.settle();
+    let told = stage.exchange(&mut backend);
+    assert!(matches!(told[..], [Told::Table { .. }]), "one is to be loaded: {told:?}");
+    let mut answers = |operator: &mut Member| stage.exchange(operator);
+    let answered = [answers(&mut first), answers(&mut second)].concat();
+    let [Told::Changed { done: false, ref text }] = answered[..] else { panic!("{answered:?}") };
+    assert!(text.contains("`new` is being replaced"), "{text}");
 }

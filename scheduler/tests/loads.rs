@@ -311,3 +311,19 @@ fn status_and_counters_say_why_loads_have_failed() {
         }
     }
 }
+
+/// There is room for 64 slots, of which one is taken.
+#[test]
+fn a_backend_some_of_whose_slots_no_cache_has_room_for_is_refused() {
+    let mut cold = Cold::start(&[]);
+    for (gpus, is_refused) in [(64, true), (63, false)] {
+        let mut large = cold.stage.member(Role::Backend);
+        (0..MODELS).for_each(|model| describe(&mut large, model, 2));
+        (0..gpus).for_each(|slot| announce(&mut large, slot, (PAGES, PAGE), &[]));
+        large.send(&JoinBackend { subcluster: 0.into(), gpus: gpus.into() }, b"large");
+        let told = cold.stage.exchange(&mut large);
+        let code = Some(RefuseCode::Limit);
+        let refused = |told: &Told| matches!(told, Told::Refused { code: why, .. } if *why == code);
+        assert_eq!(told.iter().any(refused), is_refused, "{gpus}: {told:?}");
+    }
+}

@@ -3,8 +3,10 @@
 mod stage;
 
 use baton_core::{DropReason, ModelId, Policy, QuotaLimits, RateLimit};
+use baton_rdma::wire::ChangeKind;
 use baton_topo::Cluster;
 use stage::asking::status;
+use stage::changes::change;
 use stage::{Member, Stage, Told, cluster, ms};
 
 /// Both models take 1,000 tasks/s in all, 100 at once, and 50 of each frontend, 16 at once.
@@ -86,6 +88,23 @@ fn the_quota_goes_where_the_model_goes() {
     let refused_at =
         |thread: usize| stage.scheduler.counters().model_threads[thread].dropped_quota.get();
     assert_eq!((refused_at(0), refused_at(1)), (0, 1));
+}
+
+#[test]
+fn another_objective_is_no_new_bucket_and_another_quota_is_one() {
+    let mut stage = Stage::new(&limited(1));
+    let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    assert_eq!(submit(&mut stage, &mut frontend, 0, 16), []);
+    for (at, key, is_refused) in [(16, "slo_ms = 60", true), (17, "frontend_max_rps = 40", false)] {
+        let text = format!("[[model]]\nname = \"model-0\"\n{key}\n");
+        assert!(change(&mut stage, ChangeKind::Set, &text).0);
+        let told = submit(&mut stage, &mut frontend, at, 1);
+        assert_eq!(
+            told.iter().any(|told| matches!(told, Told::Ended { .. })),
+            is_refused,
+            "{told:?}"
+        );
+    }
 }
 
 /// Of 20 tasks, 16 are let in.

@@ -326,6 +326,7 @@ fn a_large_cluster_answers_in_parts_that_a_message_can_carry() {
     assert_eq!(slots.iter().filter(|&&slot| slot >= 64).count(), 19 * 64);
     slots.dedup();
     assert_eq!(slots.len(), status.gpus.len(), "none twice");
+    assert_eq!(status.events.len(), 21, "each once: all have come, and one has gone");
     let lost = status.events.last().unwrap();
     assert_eq!((lost.event.as_str(), lost.reason.as_deref()), ("lost", Some("connection_broken")));
 }

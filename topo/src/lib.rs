@@ -21,8 +21,10 @@ pub use cluster_file::{
 pub use cluster_file::{
     BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,
 };
+pub use cluster_file::{
+    BatchLayout, Constant, ModelFolderSpec, OpenDim, describe_pulled, is_url, open_dims,
+};
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
-pub use cluster_file::{ModelFolderSpec, OpenDim, describe_pulled, is_url, open_dims};
 pub use cluster_file::{NoSha256, Sha256, with_checksums};
 pub use cluster_file::{WeightsCacheSpec, WeightsSpec, is_whole_model};
 pub use runtime::{

@@ -235,12 +235,11 @@ cores = [1]
     assert_eq!(table.quota.frontend, Some(RateLimit::per_second(12.5)));
     assert_eq!(digits.quota, QuotaLimits::default());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
-    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured, place, .. } =
-        &digits.engine
+    let EngineSpec::Onnx { file: read, signature, layout, is_measured, place, .. } = &digits.engine
     else {
         panic!("digits is an ONNX model")
     };
-    assert_eq!((read, *fixed_batch, *is_measured), (&file, None, false));
+    assert_eq!((read, layout.is_plain(), *is_measured), (&file, true, false));
     assert_eq!(*place, OnnxPlace::CPU);
     assert_eq!(signature.input.to_string(), "image f32[1, 8, 8]");
     assert_eq!(signature.output.to_string(), "logits f32[10]");

@@ -1,4 +1,6 @@
 //! The cluster file, from the outside: every kind of mistake is named with its line, key and fix.
+#[path = "cluster_file_mistakes/batch.rs"]
+mod batch;
 mod checking;
 #[path = "cluster_file_mistakes/models.rs"]
 mod models;

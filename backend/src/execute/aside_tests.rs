@@ -1,6 +1,6 @@
 //! A thread that hangs in a load.
 
-use baton_topo::{Clock, EngineSpec, OnnxPlace, Sha256, park_thread};
+use baton_topo::{BatchLayout, Clock, EngineSpec, OnnxPlace, Sha256, park_thread};
 use baton_types::Nanos;
 
 use super::*;
@@ -94,8 +94,8 @@ fn a_model_with_a_profile_is_not_measured() {
     let measured = |is_measured| {
         let spec = emulated("model", 0, 4, 2);
         let (signature, place) = (spec.signature(), OnnxPlace::CPU);
-        let (file, sha256, fixed_batch) = ("model.onnx".into(), None, None);
-        let onnx = EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured, place };
+        let (file, sha256, layout) = ("model.onnx".into(), None, BatchLayout::default());
+        let onnx = EngineSpec::Onnx { file, sha256, signature, layout, is_measured, place };
         let (_open, gate) = bounded(1);
         let mut engine = Blocking::new(Stuck { gate, models: Emulated::new(clock, 1) }, clock);
         let spec = ModelSpec { engine: onnx, ..spec };
@@ -128,8 +128,14 @@ fn one_model_is_given_up_and_the_others_stay() {
 fn from_file(file: &Path, sha256: Option<Sha256>) -> ModelSpec {
     let spec = emulated("model", OTHER.0, 4, 2);
     let (file, signature, place) = (file.into(), spec.signature(), OnnxPlace::CPU);
-    let engine =
-        EngineSpec::Onnx { file, sha256, signature, fixed_batch: None, is_measured: false, place };
+    let engine = EngineSpec::Onnx {
+        file,
+        sha256,
+        signature,
+        layout: BatchLayout::default(),
+        is_measured: false,
+        place,
+    };
     ModelSpec { engine, ..spec }
 }
 

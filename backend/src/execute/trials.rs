@@ -42,15 +42,22 @@ fn measure_alone(
 /// Whether both do the same work under two names.
 fn is_same(store: &HostStore, a: &ModelSpec, b: &ModelSpec) -> bool {
     let (files, others) = (a.files(), b.files());
-    let same_shape = a.profile.batch_max() == b.profile.batch_max()
-        && a.variant_count() == b.variant_count()
-        && a.signature() == b.signature();
     let mut pairs = files.iter().zip(&others);
-    same_shape && files.len() == others.len() && pairs.all(|(a, b)| store.is_same(a, b))
+    let same_files = files.len() == others.len() && pairs.all(|(a, b)| store.is_same(a, b));
+    same_files && is_same_but_for_files(a, b)
+}
+
+fn is_same_but_for_files(a: &ModelSpec, b: &ModelSpec) -> bool {
+    a.profile.batch_max() == b.profile.batch_max()
+        && a.variant_count() == b.variant_count()
+        && a.signature() == b.signature()
+        && a.layout() == b.layout()
 }
 
 #[cfg(test)]
 mod tests {
+    use baton_topo::EngineSpec;
+
     use super::*;
     use crate::test_models::{captured, emulated, supernet};
 
@@ -63,6 +70,11 @@ mod tests {
         assert!(!does_the_same(emulated("other", 1, 4, 3)), "other batches");
         assert!(!does_the_same(emulated("other", 1, 8, 2)), "other inputs");
         assert!(!does_the_same(supernet("other", 1, 4, 2)), "other variants");
+        let (alike, mut other) = (captured(0), captured(0));
+        let EngineSpec::Onnx { layout, .. } = &mut other.engine else { unreachable!() };
+        layout.others.insert("x".to_owned(), Some(1));
+        let is_alike = |other: &ModelSpec| is_same_but_for_files(&alike, other);
+        assert!(is_alike(&captured(0)) && !is_alike(&other), "the batch is elsewhere");
         assert!(!is_same(&store, &captured(0), &captured(0)), "files that are not in memory");
     }
 }

@@ -22,15 +22,16 @@ pub(crate) enum Dim {
 /// A named input or output: name, element type, shape.
 pub(crate) type Value<'a> = (&'a str, u64, &'a [Dim]);
 
-/// A model of unary `nodes` (operator, input, output).
+/// A model of `nodes` (operator, inputs with commas between them, output).
 pub(crate) fn model_file(
     nodes: &[(&str, &str, &str)],
     inputs: &[Value<'_>],
     outputs: &[Value<'_>],
 ) -> Vec<u8> {
     let mut graph = Vec::new();
-    for (operator, input, output) in nodes {
-        let node = [text(1, input), text(2, output), text(4, operator)].concat();
+    for (operator, inputs, output) in nodes {
+        let inputs: Vec<u8> = inputs.split(',').flat_map(|input| text(1, input)).collect();
+        let node = [inputs, text(2, output), text(4, operator)].concat();
         graph.extend(nested(1, &node));
     }
     graph.extend(text(2, "test"));

@@ -12,7 +12,7 @@ use baton_backend::execute::{EngineError, checksum};
 use baton_backend::{Backend, BackendConfig, BackendError};
 use baton_rdma::wire::{Action, LeaveAck, Pong, ReadyAck, Role};
 use baton_rdma::{Identity, SlabSet, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Clock, EngineSpec, OnnxPlace};
+use baton_topo::{BatchLayout, Clock, EngineSpec, OnnxPlace};
 use baton_types::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -195,7 +195,7 @@ fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
         file: "/nowhere/tiny.onnx".into(),
         sha256: None,
         signature: config.models[1].signature(),
-        fixed_batch: None,
+        layout: BatchLayout::default(),
         is_measured: true,
         place: OnnxPlace::CPU,
     };
@@ -209,10 +209,10 @@ fn models_beyond_the_memory_for_models_stop_the_start_and_the_error_names_the_ke
     let mut config = backend_config(unused);
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.onnx");
     std::fs::write(&file, vec![0; (1 << 20) + 1]).unwrap();
-    let (signature, fixed_batch) = (config.models[1].signature(), None);
+    let (signature, layout) = (config.models[1].signature(), BatchLayout::default());
     let place = OnnxPlace::CPU;
     config.models[1].engine =
-        EngineSpec::Onnx { file, sha256: None, signature, fixed_batch, is_measured: true, place };
+        EngineSpec::Onnx { file, sha256: None, signature, layout, is_measured: true, place };
     config.model_memory = Some(1 << 20);
     let error = Backend::start(config, Clock::start()).unwrap_err();
     let BackendError::Engine(EngineError::Memory { needs_bytes, free_bytes, .. }) = error else {

@@ -213,8 +213,8 @@ fn pages(bytes: usize, seed: u64) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use baton_topo::OnnxPlace;
     use baton_topo::signature::Signature;
+    use baton_topo::{BatchLayout, OnnxPlace};
 
     use super::*;
 
@@ -224,8 +224,8 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("digits.onnx");
         let row = |bytes| Row::opaque("row", bytes);
         let signature = Signature { input: row(256), output: row(40) };
-        let (sha256, fixed_batch, place) = (None, None, OnnxPlace::CPU);
-        EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured: true, place }
+        let (sha256, layout, place) = (None, BatchLayout::default(), OnnxPlace::CPU);
+        EngineSpec::Onnx { file, sha256, signature, layout, is_measured: true, place }
     }
 
     #[test]

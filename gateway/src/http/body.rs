@@ -78,14 +78,18 @@ async fn collect(app: &Arc<App>, mut body: Incoming) -> Result<Body, Problem> {
     while let Some(frame) = body.frame().await {
         let broken = |error| Problem::invalid(format!("the body is broken: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if (frames.remaining() + data.len()) as u64 > most {
-            return Err(too_large(most));
-        }
+        has_room(&frames, data.len(), most)?;
         held.grow(data.len())?;
         frames.push(data);
     }
     frames.finish();
     Ok(Body { frames, held })
+}
+
+/// A body of at most `most` bytes may have this number more behind these.
+fn has_room(frames: &Frames, more: usize, most: u64) -> Result<(), Problem> {
+    let bytes = (frames.remaining() + more) as u64;
+    if bytes > most { Err(too_large(most)) } else { Ok(()) }
 }
 
 pub(crate) fn too_large(most: u64) -> Problem {
@@ -188,6 +192,16 @@ mod tests {
         let mut whole = Vec::new();
         while !inflater.step(&mut whole, most)? {}
         Ok(whole)
+    }
+
+    /// One that comes in chunks says nowhere how long it is.
+    #[test]
+    fn the_limit_is_that_of_the_whole_body() {
+        let mut frames = Frames::default();
+        for (more, fits) in [(600, true), (400, true), (0, true), (1, false)] {
+            assert_eq!(has_room(&frames, more, 1_000).is_ok(), fits, "{more}");
+            frames.push(vec![0; more].into());
+        }
     }
 
     #[test]

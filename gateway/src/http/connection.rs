@@ -240,4 +240,16 @@ mod tests {
         activity.delivered(third, at(68));
         assert_eq!(activity.fault(at(68), &limits), None);
     }
+
+    #[test]
+    fn a_connection_is_idle_once_its_last_answer_has_been_taken() {
+        let limits = Limits::default();
+        let activity = Activity::new(at(0));
+        activity.asked();
+        let answer = activity.begins(at(5));
+        activity.answered(at(5));
+        activity.delivered(answer, at(25));
+        let fault = |now| activity.fault(at(now), &limits);
+        assert_eq!((fault(85), fault(86)), (None, Some(Fault::Idle)));
+    }
 }

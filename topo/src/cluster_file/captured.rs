@@ -4,13 +4,14 @@ use super::cluster::{EngineSpec, ModelSpec};
 use super::device::Device;
 
 impl ModelSpec {
-    /// Whether it executes as CUDA graphs: on a GPU, each operator there, all rows of one shape.
+    /// Whether it executes as CUDA graphs: on a GPU, each operator there, all rows of one shape, one behind the other in every
+    /// tensor.
     pub fn is_captured(&self) -> bool {
-        let EngineSpec::Onnx { signature, place, .. } = &self.engine else { return false };
+        let EngineSpec::Onnx { signature, layout, place, .. } = &self.engine else { return false };
         let is_fixed = signature.input.is_fixed() && signature.output.is_fixed();
         let on_cuda = !place.cpu_operators && place.tensorrt.is_none();
         let is_on_gpu = place.device != Device::Cpu && on_cuda;
-        place.cuda_graphs && is_on_gpu && is_fixed && !self.is_controlled()
+        place.cuda_graphs && is_on_gpu && is_fixed && layout.is_plain() && !self.is_controlled()
     }
 }
 
@@ -20,7 +21,7 @@ mod tests {
 
     use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
-    use super::super::{OnnxPlace, TensorRt, VariantSpec};
+    use super::super::{BatchLayout, OnnxPlace, TensorRt, VariantSpec};
     use super::*;
     use crate::signature::{ElementType, Extent, Row, Signature, TensorSpec};
 
@@ -51,7 +52,7 @@ mod tests {
                 file: PathBuf::from("model.onnx"),
                 sha256: None,
                 signature,
-                fixed_batch: None,
+                layout: BatchLayout::default(),
                 is_measured: true,
                 place,
             },
@@ -97,6 +98,18 @@ mod tests {
         for extents in [[open, fixed], [fixed, open]] {
             assert!(!model(GPU, extents).is_captured(), "{extents:?}");
         }
+    }
+
+    #[test]
+    fn rows_that_do_not_lie_one_behind_the_other_are_not_captured() {
+        let with = |others| {
+            let mut model = model(GPU, FIXED);
+            let EngineSpec::Onnx { layout, .. } = &mut model.engine else { unreachable!() };
+            layout.others = others;
+            model.is_captured()
+        };
+        assert!(with([].into()));
+        assert!(!with([("one".to_owned(), Some(1))].into()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
 use crate::cluster_file::gateway::GatewaySpec;
 use crate::cluster_file::model_folder::{ModelFolderSpec, pulled_file};
-use crate::cluster_file::onnx::is_url;
+use crate::cluster_file::onnx::{BatchLayout, is_url};
 use crate::cluster_file::sha256::Sha256;
 use crate::cluster_file::variants::{VariantSpec, checked_variants};
 use crate::cluster_file::weights::{WeightsCacheSpec, WeightsSpec};
@@ -209,8 +209,8 @@ pub enum EngineSpec {
         sha256: Option<Sha256>,
         /// What it takes and gives.
         signature: Signature,
-        /// The batch size of every execution, if the file fixes it.
-        fixed_batch: Option<u32>,
+        /// How the rows of a batch lie in its tensors.
+        layout: BatchLayout,
         /// The cluster file gives no ℓ(b): that of [`ModelSpec::profile`] counts until a backend has measured it.
         is_measured: bool,
         /// What ONNX Runtime executes it on.
@@ -258,7 +258,7 @@ impl EngineSpec {
     pub(crate) fn fixed_batch(&self) -> Option<u32> {
         match self {
             Self::Emulated { .. } | Self::Cuda => None,
-            Self::Onnx { fixed_batch, .. } => *fixed_batch,
+            Self::Onnx { layout, .. } => layout.fixed_batch,
         }
     }
 
@@ -348,6 +348,14 @@ impl ModelSpec {
             file.iter_mut().for_each(|file| found(file, *sha256));
         }
         self
+    }
+
+    /// How the rows of a batch lie in the tensors of its file; `None` without one.
+    pub fn layout(&self) -> Option<&BatchLayout> {
+        match &self.engine {
+            EngineSpec::Onnx { layout, .. } => Some(layout),
+            EngineSpec::Emulated { .. } | EngineSpec::Cuda => None,
+        }
     }
 
     /// What it takes and gives. A model without a file takes bytes and gives their checksum.

@@ -13,6 +13,7 @@ mod etcd;
 mod fabric;
 mod gateway;
 mod journal;
+mod literal;
 mod model;
 mod model_folder;
 mod onnx;
@@ -49,7 +50,9 @@ pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use gateway::{GatewaySpec, GatewayTlsSpec, ImageSpec, TokenSpec};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub use model_folder::{ModelFolderSpec, pulled_file};
-pub use onnx::{OpenDim, describe_pulled, is_url, is_whole_model, open_dims};
+pub use onnx::{
+    BatchLayout, Constant, OpenDim, describe_pulled, is_url, is_whole_model, open_dims,
+};
 pub use problem::Problem;
 pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;

@@ -24,6 +24,20 @@ const INPUT_BYTES: u32 = 224 * 224 * 3;
 /// A model without a file answers with a checksum: one little-endian u64.
 const CHECKSUM_BYTES: u32 = 8;
 
+/// Keys that say what a model file is.
+const OF_FILE: [&str; 11] = [
+    "file",
+    "sha256",
+    "file_bytes",
+    "tensors",
+    "input_shape",
+    "dims",
+    "shapes",
+    "batch_dim",
+    "batched",
+    "constants",
+    "outputs",
+];
 /// Keys of models that ONNX Runtime executes.
 const ON_GPU: [&str; 7] =
     ["device", "cpu_operators", "tf32", "check_finite", "cuda_graphs", "tensorrt", "fp16"];
@@ -177,9 +191,7 @@ fn cuda(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
 
 /// A model without a file: it answers with a checksum. Keys are read in the order in which problems list them.
 fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineSpec) -> Sized {
-    for key in ["file", "sha256", "file_bytes", "tensors", "input_shape", "dims", "outputs"] {
-        refuse_foreign(section, key, name);
-    }
+    OF_FILE.iter().for_each(|key| refuse_foreign(section, key, name));
     ON_GPU.iter().for_each(|key| refuse_foreign(section, key, name));
     let output_bytes = CHECKSUM_BYTES;
     section.integer("output_bytes", output_bytes..=output_bytes);
@@ -193,12 +205,12 @@ fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Optio
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, sha256, signature, fixed_batch, bytes, .. } =
+    let OnnxModel { file, sha256, signature, layout, bytes, .. } =
         variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
     let is_measured = !has_profile(section) && variants::are_measured(variants);
     let place = place?;
-    let engine = EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured, place };
+    let engine = EngineSpec::Onnx { file, sha256, signature, layout, is_measured, place };
     Some(Sized { engine, input_bytes, output_bytes, files_bytes: Some(bytes) })
 }
 

@@ -16,6 +16,7 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
+use crate::cluster_file::literal::Literal;
 use crate::cluster_file::problem::{Findings, Place};
 use crate::machine::CpuSet;
 
@@ -23,6 +24,7 @@ use crate::machine::CpuSet;
 const NAME_BYTES_MAX: usize = 64;
 
 type Value<'a> = Spanned<DeValue<'a>>;
+type ByName<T> = BTreeMap<String, T>;
 
 /// A table, or the absence of one: then every key is absent.
 #[derive(Debug)]
@@ -203,19 +205,35 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         range: RangeInclusive<u32>,
+        example: &str,
     ) -> Option<BTreeMap<String, u32>> {
+        self.by_name(key, example, |value| integer(value, &range))
+    }
+
+    /// A table of numbers or lists of them, by their names.
+    pub(super) fn literals_by_name(&self, key: &'static str) -> Option<ByName<Vec<Literal>>> {
+        self.by_name(key, "rate = 16000", |value| {
+            Literal::all(value).ok_or_else(|| Refusal::new(value, Literal::FIX.to_owned()))
+        })
+    }
+
+    pub(super) fn by_name<T>(
+        &self,
+        key: &'static str,
+        example: &str,
+        item: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
+    ) -> Option<ByName<T>> {
         match self.value(key)?.get_ref() {
             DeValue::Table(entries) => {
-                let entry = |(name, value): (&Spanned<_>, &Value<'_>)| {
-                    let name: &Cow<'_, str> = name.get_ref();
-                    Ok((name.to_string(), integer(value.get_ref(), &range)?))
+                let entry = |(name, value): (&Spanned<Cow<'_, str>>, &Value<'_>)| {
+                    Ok((name.get_ref().to_string(), item(value.get_ref())?))
                 };
-                let found: Result<BTreeMap<String, u32>, Refusal> =
-                    entries.iter().map(entry).collect();
+                let found: Result<ByName<T>, Refusal> = entries.iter().map(entry).collect();
                 self.accept(key, found.map_err(Refusal::of_item))
             }
             other => {
-                self.refuse(key, format!("is {}", describe(other)), "give a table: { seq = 128 }");
+                let fix = format!("give a table: {{ {example} }}");
+                self.refuse(key, format!("is {}", describe(other)), fix);
                 None
             }
         }
@@ -342,13 +360,13 @@ fn stray(key: &str) -> Option<&'static str> {
 }
 
 /// Why a value was not taken.
-struct Refusal {
+pub(super) struct Refusal {
     what: String,
     fix: String,
 }
 
 impl Refusal {
-    fn new(value: &DeValue<'_>, fix: String) -> Self {
+    pub(super) fn new(value: &DeValue<'_>, fix: String) -> Self {
         Self { what: format!("is {}", describe(value)), fix }
     }
 
@@ -357,7 +375,7 @@ impl Refusal {
     }
 }
 
-fn integer(value: &DeValue<'_>, range: &RangeInclusive<u32>) -> Result<u32, Refusal> {
+pub(super) fn integer(value: &DeValue<'_>, range: &RangeInclusive<u32>) -> Result<u32, Refusal> {
     let found = match value {
         DeValue::Integer(integer) => parse(integer).and_then(|n| u32::try_from(n).ok()),
         _ => None,
@@ -394,7 +412,7 @@ fn number(value: &DeValue<'_>, range: &RangeInclusive<f64>) -> Result<f64, Refus
 }
 
 /// `None`: so large that no range of ours holds it.
-fn parse(integer: &DeInteger<'_>) -> Option<i128> {
+pub(super) fn parse(integer: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 

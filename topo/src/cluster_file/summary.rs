@@ -102,8 +102,9 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         EngineSpec::Emulated { .. } | EngineSpec::Cuda => {
             write!(f, ", {} → {} bytes", model.input_bytes, model.output_bytes)?;
         }
-        EngineSpec::Onnx { signature, .. } => {
+        EngineSpec::Onnx { signature, layout, .. } => {
             write!(f, ", {} → {}", signature.input, signature.output)?;
+            layout.in_words().iter().try_for_each(|words| write!(f, "; {words}"))?;
         }
     }
     if let Some(limit) = model.quota.model {

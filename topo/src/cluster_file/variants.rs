@@ -201,7 +201,7 @@ pub(super) fn onnx_model(
     for section in sections {
         let read = onnx::model(model, section, false, folder)?;
         let like = first.get_or_insert_with(|| read.clone());
-        if (&read.signature, read.fixed_batch) != (&like.signature, like.fixed_batch) {
+        if (&read.signature, &read.layout) != (&like.signature, &like.layout) {
             let fix = "export the variants with the same inputs and outputs";
             section.refuse("file", "takes or gives other tensors than the first variant's", fix);
             return None;

@@ -21,7 +21,7 @@ pub(super) fn of(
 ) -> Result<(String, Vec<Note>), String> {
     let file = file(folder, config)?;
     let path = file.to_str().ok_or("the path of its file is not UTF-8")?;
-    let dims = open_dims(&file).map_err(|error| format!("{path}: {error}"))?;
+    let dims = open_dims(&file, &toml::Table::new()).map_err(|error| format!("{path}: {error}"))?;
     let mut notes = Vec::new();
     let mut note = |text| notes.push(Note { model: config.name.clone(), line: None, text });
     let mut table =
@@ -77,7 +77,7 @@ fn maxima(dims: &[OpenDim], config: &Config) -> (Vec<String>, Vec<String>) {
 fn extent(dim: &OpenDim, config: &Config) -> Option<i64> {
     let shape = config.shapes.get(&dim.tensor)?;
     // With a max_batch_size the configuration's shapes are without the batch.
-    let axis = if config.batch_max > 0 { dim.axis.checked_sub(1)? } else { dim.axis };
+    let axis = if config.batch_max > 0 { dim.row_axis } else { dim.axis };
     shape.get(axis).copied().filter(|&extent| extent > 0)
 }
 

@@ -48,7 +48,7 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
-            "slow_ms: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, sha256, file_bytes, tensors, input_shape, dims, outputs, device, cpu_operators, tf32, check_finite, cuda_graphs, tensorrt, fp16, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms",
+            "slow_ms: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, sha256, file_bytes, tensors, input_shape, dims, shapes, batch_dim, batched, constants, outputs, device, cpu_operators, tf32, check_finite, cuda_graphs, tensorrt, fp16, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms",
         ),
         (
             "device = \"cuda:0\"",

@@ -44,6 +44,13 @@ fn what_does_not_go_together_is_refused_with_the_fix() {
             "weights_mib: is more than the 64 MiB of a backend's weights_cache_mib; fix: give that backend more",
         ),
         (
+            file(
+                "weights_mib = 65",
+                "[[backend]]\nname = \"b\"\nweights_cache_mib = 128\n[[backend]]\nname = \"a\"\nweights_cache_mib = 64",
+            ),
+            "weights_mib: is more than the 64 MiB of a backend's weights_cache_mib; fix: give that backend more",
+        ),
+        (
             file("load_ms = 3", ""),
             "load_ms: says nothing without weights_mib; fix: give weights_mib",
         ),

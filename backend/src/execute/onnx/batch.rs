@@ -2,14 +2,16 @@
 //!
 //! Rows are not padded to a common shape: what padding does to an answer is for the model to say, and few do.
 
+use std::borrow::Cow;
+
 use baton_topo::signature::{Row, TensorRef};
 use baton_types::FailReason;
-use ort::session::{Session, SessionOutputs};
+use ort::session::{Session, SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
 
 use super::super::{Inputs, Outputs};
 use super::finite::is_finite;
-use super::{CONTROL, Model, tensors, text};
+use super::{CONTROL, Model, strided, tensors, text};
 
 /// Rows that execute together.
 struct Group<'a> {
@@ -68,12 +70,14 @@ impl Model {
         let shape: Vec<i64> = std::iter::once(i64::from(rows)).chain(extents).collect();
         let value = tensors::floats_in_place(&shape, whole)?;
         let mut values = ort::inputs![spec.name.as_str() => value];
+        values.extend(self.constants.iter().map(|(name, value)| (name.into(), value.into())));
         let (session, control) = of_variant(&mut self.sessions, self.control.as_deref(), variant)?;
         values.extend(control.map(|control| (CONTROL.into(), control.into())));
         let results = session.run(values).map_err(text)?;
         let all: Vec<u32> = (0..rows).collect();
         let is_checked = self.finite.is_some();
-        let refused = answer(&self.signature.output, &results, (rows, &all), is_checked, outputs)?;
+        let of = (&self.signature.output, &self.axes[1][..]);
+        let refused = answer(of, &results, (rows, &all), is_checked, outputs)?;
         drop(results);
         self.note(refused);
         Ok(())
@@ -94,17 +98,20 @@ impl Model {
         if rows > batch {
             return Err(format!("{rows} rows, and the file has batches of {batch}"));
         }
-        let mut values: Vec<(String, DynValue)> = Vec::new();
+        let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::new();
         for (number, spec) in self.signature.input.tensors().iter().enumerate() {
             let of_rows: Vec<&TensorRef<'_>> =
                 group.tensors.iter().map(|row| &row[number]).collect();
-            values.push((spec.name.clone(), tensors::gather(spec.element, &of_rows, batch)?));
+            let layout = (self.axes[0][number], batch);
+            values.push((&spec.name, tensors::gather(spec.element, &of_rows, layout)?.into()));
         }
+        values.extend(self.constants.iter().map(|(name, value)| (name.as_str(), value.into())));
         let (session, control) = of_variant(&mut self.sessions, self.control.as_deref(), variant)?;
-        values.extend(control.map(|control| (CONTROL.to_owned(), control)));
+        values.extend(control.map(|control| (CONTROL, control.into())));
         let results = session.run(values).map_err(text)?;
         let (rows, is_checked) = ((batch, &group.rows[..]), self.finite.is_some());
-        let refused = answer(&self.signature.output, &results, rows, is_checked, outputs)?;
+        let of = (&self.signature.output, &self.axes[1][..]);
+        let refused = answer(of, &results, rows, is_checked, outputs)?;
         drop(results);
         self.note(refused);
         Ok(())
@@ -146,28 +153,27 @@ fn groups<'a>(signature: &Row, inputs: Inputs<'a>, outputs: &mut Outputs) -> Vec
 
 /// Deals what a batch of `batch` rows has answered to `rows`, the first of them. Returns how many have no answer because it
 /// is not finite, if that is to be checked.
-fn answer<'a>(
-    signature: &Row,
-    results: &'a SessionOutputs<'_>,
+fn answer(
+    (signature, axes): (&Row, &[Option<usize>]),
+    results: &SessionOutputs<'_>,
     (batch, rows): (u32, &[u32]),
     is_checked: bool,
     outputs: &mut Outputs,
 ) -> Result<u32, String> {
     let (mut values, mut refused) = (Vec::new(), 0);
-    for spec in signature.tensors() {
+    for (spec, &axis) in signature.tensors().iter().zip(axes) {
         let value = results.get(&spec.name).ok_or_else(|| format!("no output `{}`", spec.name))?;
         let (shape, bytes) = tensors::bytes_of(spec.element, value)?;
-        if shape.first() != Some(&batch) {
-            return Err(format!("output `{}` has shape {shape:?} for {batch} rows", spec.name));
-        }
-        values.push((shape, bytes));
+        values.push(rows_of(&spec.name, (shape, axis), bytes, batch)?);
     }
     for (number, &row) in rows.iter().enumerate() {
-        let of_row = |(shape, bytes): &(Vec<u32>, &'a [u8])| {
-            let len = bytes.len() / batch as usize;
-            TensorRef { shape: shape[1..].to_vec(), bytes: &bytes[number * len..][..len] }
-        };
-        let tensors: Vec<TensorRef<'_>> = values.iter().map(of_row).collect();
+        let tensors: Vec<TensorRef<'_>> = values
+            .iter()
+            .map(|(shape, bytes)| {
+                let len = bytes.len() / batch as usize;
+                TensorRef { shape: shape.clone(), bytes: &bytes[number * len..][..len] }
+            })
+            .collect();
         let mut typed = signature.tensors().iter().zip(&tensors);
         if is_checked && !typed.all(|(spec, tensor)| is_finite(spec.element, tensor.bytes)) {
             outputs.set(row, Err(FailReason::Engine));
@@ -178,4 +184,37 @@ fn answer<'a>(
         outputs.set(row, Ok(len as u32));
     }
     Ok(refused)
+}
+
+/// The shape of a row of an output, and the rows of a batch, one behind the other: as they lie there where the batch is the first
+/// dimension.
+fn rows_of<'a>(
+    name: &str,
+    (mut shape, axis): (Vec<u32>, Option<usize>),
+    bytes: &'a [u8],
+    batch: u32,
+) -> Result<(Vec<u32>, Cow<'a, [u8]>), String> {
+    let Some(axis) = axis else { return Ok((shape, Cow::Borrowed(bytes))) };
+    if shape.get(axis) != Some(&batch) {
+        let hint = hint(name, &shape, batch);
+        return Err(format!("output `{name}` has shape {shape:?} for {batch} rows{hint}"));
+    }
+    shape.remove(axis);
+    let blocks = strided::blocks(&shape, Some(axis));
+    let rows = match blocks {
+        1 => Cow::Borrowed(bytes),
+        _ => Cow::Owned(strided::into_rows(bytes, blocks, batch as usize)),
+    };
+    Ok((shape, rows))
+}
+
+/// What to write if the one dimension as long as the batch is the batch.
+fn hint(name: &str, shape: &[u32], batch: u32) -> String {
+    let mut axes = (0..shape.len()).filter(|&axis| shape[axis] == batch);
+    match (axes.next(), axes.next()) {
+        (Some(axis), None) => {
+            format!("; if dimension {axis} is the batch: batch_dim = {{ {name:?} = {axis} }}")
+        }
+        _ => String::new(),
+    }
 }

@@ -87,7 +87,7 @@ impl Graphs {
 
     /// A variant that executes this file.
     fn add(&mut self, host: &Host<'_>, spec: &ModelSpec, file: &Path) -> Result<(), Fault> {
-        let EngineSpec::Onnx { signature, place, fixed_batch, .. } = &spec.engine else {
+        let EngineSpec::Onnx { signature, place, layout, .. } = &spec.engine else {
             unreachable!("each engine gets its own kind of model");
         };
         let Device::Cuda(first) = place.device else {
@@ -97,8 +97,8 @@ impl Graphs {
         let recorder = &loaded._recorder;
         let session = host.open_on_gpu(file, (first, Some(recorder.stream())), *place)?;
         let mut session = check(session, spec)?;
-        let sizes = match fixed_batch {
-            Some(rows) => vec![*rows],
+        let sizes = match layout.fixed_batch {
+            Some(rows) => vec![rows],
             None => ladder(spec.profile.batch_max()),
         };
         let mut programs = Vec::new();

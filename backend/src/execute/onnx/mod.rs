@@ -10,6 +10,7 @@ mod capture;
 mod finite;
 mod gpu;
 mod graphs;
+mod strided;
 mod tensors;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use baton_types::ModelId;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
+use ort::value::DynValue;
 
 use super::engines::Loose;
 use super::rows::Zeros;
@@ -58,7 +60,12 @@ pub(super) struct Model {
     signature: Signature,
     /// The batch size of every execution, if the file fixes it.
     fixed_batch: Option<u32>,
-    /// The input is one f32 tensor of fixed extents, and the batch is free: rows are used where they landed.
+    /// The batch dimension of each input of a row, and of each output; `None`: it has none.
+    axes: [Vec<Option<usize>>; 2],
+    /// The inputs that all rows share.
+    constants: Vec<(String, DynValue)>,
+    /// The input of a row is one f32 tensor of fixed extents whose first dimension is the batch, of any size: rows are used where
+    /// they landed.
     in_place: bool,
     /// Looks through answers for numbers that are not finite; `None`: nothing does.
     finite: Option<finite::Watch>,
@@ -220,15 +227,31 @@ fn unreadable(error: String) -> Fault {
 
 impl Model {
     fn new(sessions: Vec<Session>, spec: &ModelSpec) -> Result<Self, Fault> {
-        let EngineSpec::Onnx { signature, fixed_batch, .. } = &spec.engine else {
+        let EngineSpec::Onnx { signature, layout, .. } = &spec.engine else {
             unreachable!("each engine gets its own kind of model");
         };
-        let (signature, fixed_batch) = (signature.clone(), *fixed_batch);
+        let (signature, fixed_batch) = (signature.clone(), layout.fixed_batch);
+        let axes = [&signature.input, &signature.output]
+            .map(|row| row.tensors().iter().map(|tensor| layout.axis_of(&tensor.name)).collect());
+        let constants = layout.constants.iter().map(tensors::constant).collect::<Result<_, _>>();
+        let constants = constants
+            .map_err(|problem| Fault::new(problem, "correct the key constants of the model"))?;
         let floats = matches!(signature.input.tensors(), [one] if one.element == ElementType::F32);
-        let in_place = floats && signature.input.is_fixed() && fixed_batch.is_none();
+        let is_free = axes[0] == [Some(0)] && fixed_batch.is_none();
+        let in_place = floats && signature.input.is_fixed() && is_free;
         let control = spec.is_controlled().then(|| control_shape(&sessions[0])).transpose()?;
         let variants = spec.variant_count();
-        Ok(Self { sessions, control, variants, signature, fixed_batch, in_place, finite: None })
+        Ok(Self {
+            sessions,
+            control,
+            variants,
+            signature,
+            fixed_batch,
+            axes,
+            constants,
+            in_place,
+            finite: None,
+        })
     }
 
     /// Executes the smallest and the largest batch once with each variant, of the longest rows: shapes that only clash at run
@@ -241,7 +264,7 @@ impl Model {
             outputs.reset(batch, self.signature.output.bytes_max());
             self.execute(variant, rows.inputs(), &mut outputs).map_err(|problem| {
                 let fix =
-                    "correct dims, input_shape, outputs or batch_max, or export the model anew";
+                    "correct dims, batch_dim, input_shape, outputs or batch_max, or export the model anew";
                 let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
                 let of = named(variant, self.variants);
                 Fault::new(format!("a batch of {batch}{of} does not execute: {problem}"), fix)
@@ -300,10 +323,11 @@ fn control_shape(session: &Session) -> Result<Vec<i64>, Fault> {
 
 /// The file may have been exchanged since the cluster file was read.
 fn check(session: Session, spec: &ModelSpec) -> Result<Session, Fault> {
-    let EngineSpec::Onnx { signature, .. } = &spec.engine else {
+    let EngineSpec::Onnx { signature, layout, .. } = &spec.engine else {
         unreachable!("each engine gets its own kind of model");
     };
-    let is_input = |name: &&str| !spec.is_controlled() || *name != CONTROL;
+    let is_constant = |name: &str| layout.constants.iter().any(|constant| constant.name == name);
+    let is_input = |name: &&str| (!spec.is_controlled() || *name != CONTROL) && !is_constant(name);
     let inputs = session.inputs().iter().map(|input| input.name()).filter(is_input);
     let ours = signature.input.tensors().iter().map(|tensor| tensor.name.as_str());
     let outputs: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();

@@ -1,5 +1,6 @@
 //! Bytes to ONNX Runtime's tensors and back, by element type. Both are little endian, as every host is that it runs on.
 
+use baton_topo::Constant;
 use baton_topo::signature::{ElementType, TensorRef};
 use half::{bf16, f16};
 use ort::value::{
@@ -7,7 +8,7 @@ use ort::value::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::text;
+use super::{strided, text};
 
 /// Calls `$do!(T)` with the Rust type of an element type; `$boolean` is for `bool`, which not every byte is.
 macro_rules! by_type {
@@ -40,31 +41,45 @@ pub(super) fn kind_of(element: ElementType) -> TensorElementType {
     by_type!(element, kind, TensorElementType::Bool)
 }
 
-/// One tensor of `batch` rows: those given, of equal shapes, and zeros after them.
+/// One tensor of `batch` rows along this dimension: those given, of equal shapes, and zeros after them. Without such a
+/// dimension it is the first row.
 pub(super) fn gather(
     element: ElementType,
     rows: &[&TensorRef<'_>],
-    batch: u32,
+    (axis, batch): (Option<usize>, u32),
 ) -> Result<DynValue, String> {
-    let extents = rows[0].shape.iter().map(|&extent| i64::from(extent));
-    let shape: Vec<i64> = std::iter::once(i64::from(batch)).chain(extents).collect();
+    let mut shape: Vec<i64> = rows[0].shape.iter().map(|&extent| i64::from(extent)).collect();
+    axis.iter().for_each(|&axis| shape.insert(axis, batch.into()));
+    let outer = strided::blocks(&rows[0].shape, axis);
+    let bytes: Vec<&[u8]> = rows.iter().map(|row| row.bytes).collect();
+    filled(element, shape, |place| strided::into_batch(&bytes, outer, place))
+}
+
+/// An input that all rows share.
+pub(super) fn constant(of: &Constant) -> Result<(String, DynValue), String> {
+    let shape = of.shape.iter().map(|&extent| i64::from(extent)).collect();
+    let value = filled(of.element, shape, |place| place.copy_from_slice(&of.bytes))?;
+    Ok((of.name.clone(), value))
+}
+
+/// A tensor whose bytes are zeros but for what is written there.
+fn filled(
+    element: ElementType,
+    shape: Vec<i64>,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<DynValue, String> {
     let count = shape.iter().product::<i64>() as usize;
-    macro_rules! gathered {
+    macro_rules! made {
         ($of:ty) => {{
             let mut values = vec![<$of>::default(); count];
-            let mut place = values.as_mut_bytes();
-            for row in rows {
-                let (this, rest) = place.split_at_mut(row.bytes.len());
-                this.copy_from_slice(row.bytes);
-                place = rest;
-            }
+            write(values.as_mut_bytes());
             Tensor::from_array((shape, values)).map(Tensor::into_dyn)
         }};
     }
-    by_type!(element, gathered, {
-        let bytes = rows.iter().flat_map(|row| row.bytes);
-        let mut values: Vec<bool> = bytes.map(|&byte| byte != 0).collect();
-        values.resize(count, false);
+    by_type!(element, made, {
+        let mut bytes = vec![0_u8; count];
+        write(&mut bytes);
+        let values: Vec<bool> = bytes.into_iter().map(|byte| byte != 0).collect();
         Tensor::from_array((shape, values)).map(Tensor::into_dyn)
     })
     .map_err(text)

@@ -268,6 +268,16 @@ mod tests {
         assert_eq!(fetching.fetched_at(us(7), 16, Nanos::ZERO), None);
     }
 
+    #[test]
+    fn a_silence_that_is_over_makes_nothing_fade() {
+        let mut fetching = measured(&[60, 4], |batch| us(200).times(batch.into()));
+        (0..=PATIENCE).for_each(|_| fetching.relax());
+        fetching.observe(60, us(12_000), Nanos::ZERO);
+        let measured = fetching.network();
+        (0..PATIENCE).for_each(|_| fetching.relax());
+        assert_eq!(fetching.network(), measured);
+    }
+
     proptest! {
         #[test]
         fn a_lone_task_always_has_time_left_for_its_execution(

@@ -66,6 +66,10 @@ fn a_batch_that_grows_has_been_schedulable_since_its_first_task_was() {
         spare: 0,
         is_short_of_slots: true,
     };
+    // Nor is it late while the slot is taken: there plans and inputs are awaited for 2 ms.
+    let busy = Grant { free_at: MS.times(110), ..grant };
+    model.clone().on_grant(MS.times(115), busy, &mut sent);
+    assert_eq!(sent.0, Some(MS.times(108)));
     model.on_grant(MS.times(115), grant, &mut sent);
     assert_eq!(sent.0, Some(MS.times(100)));
     assert_eq!((model.counters().batches, model.counters().dispatched), (1, 3));

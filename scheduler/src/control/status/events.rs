@@ -169,8 +169,21 @@ mod tests {
         assert_eq!((silent.as_str(), EventKind::Lost(silent).as_str()), ("silent", "lost"));
         let refused = LossReason::of_refusal(RefuseCode::Unauthorised);
         assert_eq!(refused, LossReason::Unauthorised);
-        let tls = CloseReason::NotAllowed(String::new());
-        assert_eq!(LossReason::of_close(&tls), LossReason::Unauthorised);
-        assert_eq!(LossReason::of_close(&CloseReason::Eof), LossReason::ConnectionBroken);
+    }
+
+    #[test]
+    fn an_operator_reads_why_a_connection_ended() {
+        let words = String::new;
+        let cases = [
+            (CloseReason::SendQueueFull, "not_reading"),
+            (CloseReason::Refused { code: None, detail: words() }, "refused"),
+            (CloseReason::Tls(words()), "unauthorised"),
+            (CloseReason::NotAllowed(words()), "unauthorised"),
+            (CloseReason::Eof, "connection_broken"),
+            (CloseReason::HandshakeTimeout, "connection_broken"),
+        ];
+        for (reason, said) in cases {
+            assert_eq!(LossReason::of_close(&reason).as_str(), said, "{reason:?}");
+        }
     }
 }

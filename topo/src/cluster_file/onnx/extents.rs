@@ -1,24 +1,28 @@
-//! The lengths of dimensions behind the batch: those that the file says, and the largest of those that it leaves open.
+//! The lengths of dimensions other than the batch: those that the file says, and the largest of those that it leaves open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::Refusal;
+use toml::{Table, Value};
+
 use super::file::{self, Dim, OnnxFile, Tensor};
+use super::{Refusal, batch, shapes};
 use crate::signature::{Extent, Row, TensorSpec};
 
 /// A longer name is an expression as a rule, too long for a cluster file: such a dimension is called by its place.
 const NAME_LEN_MAX: usize = 32;
 
-/// A dimension behind the batch that a file leaves open.
+/// A dimension other than the batch that a file leaves open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenDim {
     /// As the file calls it. Tensors may share it. Its place where the file has no name.
     pub name: String,
     /// The tensor's name.
     pub tensor: String,
-    /// From 0, which is the batch.
+    /// Its place in the tensor, from 0.
     pub axis: usize,
+    /// Its place in a row of the tensor, which has no batch dimension.
+    pub row_axis: usize,
     /// Whether the tensor is an output.
     pub of_output: bool,
     /// `TENSOR.AXIS`, which no other dimension is called.
@@ -26,9 +30,10 @@ pub struct OpenDim {
 }
 
 impl OpenDim {
-    fn new(tensor: &str, axis: usize, name: &str, of_output: bool) -> Self {
-        let (name, tensor, place) = (name.into(), tensor.into(), place(tensor, axis));
-        Self { name, tensor, axis, of_output, place }
+    fn new(of: &Tensor, axis: usize, name: &str, of_output: bool) -> Self {
+        let (name, tensor, place) = (name.into(), of.name.clone(), place(&of.name, axis));
+        let row_axis = axis - usize::from(of.batch_axis.is_some_and(|batch| batch < axis));
+        Self { name, tensor, axis, row_axis, of_output, place }
     }
 
     /// What the key `dims` should call it.
@@ -46,12 +51,23 @@ fn place(tensor: &str, axis: usize) -> String {
     format!("{tensor}.{axis}")
 }
 
-/// The open dimensions of a file's inputs and outputs.
+/// The open dimensions of a file's inputs and outputs, by what the model's table says of the batch and of constants.
 ///
 /// # Errors
-/// What is wrong with the file, in words.
-pub fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
-    Ok(open_of(&file::parse(&file::content(file)?)?))
+/// What is wrong with the file or those keys, in words.
+pub fn open_dims(file: &Path, table: &Table) -> Result<Vec<OpenDim>, String> {
+    let mut read = file::parse(&file::content(file)?)?;
+    let by_name = |key| table.get(key).and_then(Value::as_table).into_iter().flatten();
+    read.inputs.retain(|input| by_name("constants").all(|(name, _)| *name != input.name));
+    let axis = |(name, axis): (&String, &Value)| {
+        Some((name.clone(), u32::try_from(axis.as_integer()?).ok()?))
+    };
+    let wrong = |(_, what, _): Refusal| what;
+    shapes::state(&mut read, &shapes::of_table(table)).map_err(wrong)?;
+    let axes = by_name("batch_dim").filter_map(axis).collect();
+    let is_unbatched = table.get("batched").and_then(Value::as_bool) == Some(false);
+    batch::place(&mut read, &batch::Stated { axes, is_unbatched }).map_err(wrong)?;
+    Ok(open_of(&read))
 }
 
 pub(super) fn open_of(OnnxFile { inputs, outputs, .. }: &OnnxFile) -> Vec<OpenDim> {
@@ -61,8 +77,8 @@ pub(super) fn open_of(OnnxFile { inputs, outputs, .. }: &OnnxFile) -> Vec<OpenDi
 }
 
 fn open_in(tensor: &Tensor, of_output: bool) -> impl Iterator<Item = OpenDim> + '_ {
-    tensor.dims.iter().enumerate().skip(1).filter_map(move |(axis, dim)| match dim {
-        Dim::Symbol(name) => Some(OpenDim::new(&tensor.name, axis, name, of_output)),
+    tensor.row_dims().filter_map(move |(axis, dim)| match dim {
+        Dim::Symbol(name) => Some(OpenDim::new(tensor, axis, name, of_output)),
         Dim::Fixed(_) => None,
     })
 }
@@ -81,8 +97,8 @@ impl<'a> Extents<'a> {
     }
 
     pub(super) fn take_shape(&mut self, input: &Tensor, shape: &[u32]) -> Result<(), Refusal> {
-        let row = input.dims.get(1..).unwrap_or_default();
-        let fits = |(dim, &extent): (&Dim, &u32)| match dim {
+        let row: Vec<&Dim> = input.row_dims().map(|(_, dim)| dim).collect();
+        let fits = |(dim, &extent): (&&Dim, &u32)| match dim {
             Dim::Fixed(fixed) => *fixed == extent,
             Dim::Symbol(_) => true,
         };
@@ -128,9 +144,9 @@ pub(super) fn row(
     let spec = |tensor: &Tensor| {
         let extent = |(axis, dim): (usize, &Dim)| match dim {
             Dim::Fixed(extent) => Some(Extent::Fixed(*extent)),
-            Dim::Symbol(name) => extents.of(&OpenDim::new(&tensor.name, axis, name, of_output)),
+            Dim::Symbol(name) => extents.of(&OpenDim::new(tensor, axis, name, of_output)),
         };
-        let shape = tensor.dims.iter().enumerate().skip(1).filter_map(extent).collect();
+        let shape = tensor.row_dims().filter_map(extent).collect();
         TensorSpec { name: tensor.name.clone(), element: tensor.element, shape }
     };
     Row::new(tensors.iter().map(spec).collect()).ok_or_else(|| {
@@ -154,10 +170,10 @@ fn unknown_extents(tensors: &[Tensor], missing: &[OpenDim]) -> Refusal {
     ("dims", what, fix)
 }
 
-fn described(tensor: &Tensor) -> String {
+pub(super) fn described(tensor: &Tensor) -> String {
     let dim = |(axis, dim): (usize, &Dim)| match dim {
         Dim::Fixed(extent) => extent.to_string(),
-        Dim::Symbol(name) => OpenDim::new(&tensor.name, axis, name, false).key().to_owned(),
+        Dim::Symbol(name) => OpenDim::new(tensor, axis, name, false).key().to_owned(),
     };
     let dims: Vec<String> = tensor.dims.iter().enumerate().map(dim).collect();
     format!("`{}` {}[{}]", tensor.name, tensor.element, dims.join(", "))

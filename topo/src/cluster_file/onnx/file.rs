@@ -106,6 +106,15 @@ pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) element: ElementType,
     pub(super) dims: Vec<Dim>,
+    /// Which dimension is the batch; `None`: it has none.
+    pub(super) batch_axis: Option<usize>,
+}
+
+impl Tensor {
+    /// The dimensions of one row, each with its place in the tensor.
+    pub(super) fn row_dims(&self) -> impl Iterator<Item = (usize, &Dim)> {
+        self.dims.iter().enumerate().filter(|&(axis, _)| Some(axis) != self.batch_axis)
+    }
 }
 
 /// What a file takes and gives.
@@ -184,7 +193,8 @@ fn tensor(value: &ValueInfo) -> Result<Tensor, String> {
         .ok_or_else(|| format!("`{name}` has elements of type {}", type_name(tensor.element)))?;
     let shape = tensor.shape.as_ref().ok_or_else(|| format!("`{name}` has no shape"))?;
     let dims = shape.dim.iter().enumerate().map(|(axis, dim)| dimension(name, axis, dim));
-    Ok(Tensor { name: name.clone(), element, dims: dims.collect::<Result<_, _>>()? })
+    let dims = dims.collect::<Result<_, _>>()?;
+    Ok(Tensor { name: name.clone(), element, dims, batch_axis: Some(0) })
 }
 
 fn dimension(tensor: &str, axis: usize, dim: &Dimension) -> Result<Dim, String> {
@@ -256,7 +266,8 @@ mod tests {
         let dims = ["batch", "seq", "ids.2", "ids.3", "ids.4"]
             .map(|name| Dim::Symbol(name.into()))
             .to_vec();
-        assert_eq!(read.inputs, [Tensor { name: "ids".into(), element: ElementType::I64, dims }]);
+        let (name, element, batch_axis) = ("ids".into(), ElementType::I64, Some(0));
+        assert_eq!(read.inputs, [Tensor { name, element, dims, batch_axis }]);
         assert_eq!(read.outputs[0].dims, [Dim::Symbol("y.0".into())]);
     }
 

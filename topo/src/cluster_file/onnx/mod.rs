@@ -1,12 +1,18 @@
 //! `engine = "onnx"`: what of a model its file says, and what its other keys add.
 //!
-//! The first dimension of every tensor is the batch. Of the others, those without a fixed length need a maximum, from
-//! `dims` or, for a model with one input, from `input_shape`.
+//! One dimension of every tensor is the batch, the first unless the file or the key `batch_dim` says otherwise. Of the others, those
+//! without a fixed length need a maximum, from `dims` or, for a model with one input, from `input_shape`. Inputs that all rows share
+//! have their values from `constants`; they are no part of the signature.
 
+mod batch;
+mod constants;
 mod extents;
 mod file;
 mod remote;
+mod shapes;
 
+pub use batch::BatchLayout;
+pub use constants::Constant;
 pub use extents::{OpenDim, open_dims};
 pub use file::is_whole_model;
 pub(super) use remote::located;
@@ -17,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use self::extents::{Extents, open_of, row};
 use self::file::{Dim, OnnxFile, Tensor};
+use super::literal::Literal;
 use super::section::Section;
 use super::sha256::{self, Sha256};
 use crate::signature::{
@@ -33,8 +40,7 @@ pub(super) struct OnnxModel {
     /// What its content must have.
     pub(super) sha256: Option<Sha256>,
     pub(super) signature: Signature,
-    /// The batch size that the file fixes.
-    pub(super) fixed_batch: Option<u32>,
+    pub(super) layout: BatchLayout,
     /// The variants that the file names.
     pub(super) variants: Vec<String>,
     /// The size of the file, and of those beside it that have weights of it.
@@ -57,7 +63,10 @@ pub(super) fn model(
 ) -> Option<OnnxModel> {
     of_file.require("file", "name the model file: file = \"model.onnx\"");
     let keys = Keys {
-        dims: section.integers_by_name("dims", 1..=EXTENT_MAX).unwrap_or_default(),
+        dims: section.integers_by_name("dims", 1..=EXTENT_MAX, "seq = 128").unwrap_or_default(),
+        shapes: shapes::key(section),
+        batch: batch::keys(section),
+        constants: section.literals_by_name("constants").unwrap_or_default(),
         input_shape: section.integers("input_shape", 1..=EXTENT_MAX),
         outputs: section.texts("outputs"),
         output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
@@ -79,15 +88,19 @@ pub(super) fn model(
     let mut variants = Vec::new();
     let understood = read.and_then(|mut read| {
         variants = std::mem::take(&mut read.variants);
+        shapes::state(&mut read, &keys.shapes)?;
+        let constants = constants::take(&mut read, &keys.constants)?;
+        batch::place(&mut read, &keys.batch)?;
         keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
-        keys.signature(&read)
+        let (signature, fixed_batch) = keys.signature(&read)?;
+        Ok((signature, BatchLayout::new(&read, fixed_batch, constants)))
     });
     let refuse = |(key, what, fix): Refusal| match key {
         "file" | "sha256" => of_file.refuse(key, what, fix),
         _ => section.refuse(key, what, fix),
     };
-    let (signature, fixed_batch) = understood.map_err(refuse).ok()?;
-    Some(OnnxModel { file, sha256, signature, fixed_batch, variants, bytes })
+    let (signature, layout) = understood.map_err(refuse).ok()?;
+    Some(OnnxModel { file, sha256, signature, layout, variants, bytes })
 }
 
 /// Reads the file, if it is the one that `sha256` says.
@@ -147,6 +160,9 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
 
 struct Keys {
     dims: BTreeMap<String, u32>,
+    shapes: shapes::Shapes,
+    batch: batch::Stated,
+    constants: BTreeMap<String, Vec<Literal>>,
     input_shape: Option<Vec<u32>>,
     outputs: Option<Vec<String>>,
     output_bytes: Option<u32>,
@@ -154,7 +170,7 @@ struct Keys {
 
 impl Keys {
     fn signature(&self, file: &OnnxFile) -> Result<(Signature, Option<u32>), Refusal> {
-        let fixed_batch = batch(&file.inputs)?;
+        let fixed_batch = batch::size(&file.inputs)?;
         let mut extents = Extents::new(&self.dims);
         let input = self.input(&file.inputs, &mut extents)?;
         let output = self.output(file, &extents)?;
@@ -245,38 +261,6 @@ impl Keys {
             Err(_) => Err(wrong(&format!("of {}", first.element))),
         }
     }
-}
-
-/// The batch size that the inputs fix; `None`: any.
-fn batch(inputs: &[Tensor]) -> Result<Option<u32>, Refusal> {
-    let mut fixed = None;
-    let mut any = None;
-    for input in inputs {
-        match input.dims.first() {
-            Some(Dim::Symbol(_)) => any = Some(&input.name),
-            Some(&Dim::Fixed(size)) if fixed.is_none_or(|(of, _)| of == size) => {
-                fixed = Some((size, &input.name));
-            }
-            Some(Dim::Fixed(_)) => {
-                return Err(no_batch("the inputs have different first dimensions"));
-            }
-            None => return Err(no_batch(&format!("input `{}` has no dimensions", input.name))),
-        }
-    }
-    match (fixed, any) {
-        (Some((_, one)), Some(other)) => {
-            let what = format!("the first dimension is fixed in `{one}` and not in `{other}`");
-            Err(no_batch(&what))
-        }
-        (Some((0, _)), None) => Err(no_batch("the first dimension is 0")),
-        (Some((size, _)), None) => Ok(Some(size)),
-        (None, _) => Ok(None),
-    }
-}
-
-fn no_batch(what: &str) -> Refusal {
-    let fix = "export it with the batch as the first dimension of every input";
-    ("file", what.to_owned(), fix.to_owned())
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ fn lines_of(file: &OnnxFile) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-fn line_of(side: &str, Tensor { name, element, dims }: &Tensor) -> String {
+fn line_of(side: &str, Tensor { name, element, dims, .. }: &Tensor) -> String {
     let dim = |dim: &Dim| match dim {
         Dim::Fixed(extent) => extent.to_string(),
         Dim::Symbol(name) => name.clone(),
@@ -115,7 +115,8 @@ fn of_line(line: &str) -> Option<(bool, Tensor)> {
     let element = ElementType::ALL.iter().copied().find(|one| one.name() == element)?;
     let (dims, name) = rest.split_once("] ").filter(|(_, name)| !name.is_empty())?;
     let dims = dims.split(", ").filter(|_| !dims.is_empty()).map(dim).collect::<Option<_>>()?;
-    Some((is_input, Tensor { name: name.to_owned(), element, dims }))
+    let batch_axis = Some(0);
+    Some((is_input, Tensor { name: name.to_owned(), element, dims, batch_axis }))
 }
 
 fn dim(text: &str) -> Option<Dim> {
@@ -133,7 +134,8 @@ mod tests {
     use super::*;
 
     fn tensor(name: &str, dims: &[Dim]) -> Tensor {
-        Tensor { name: name.to_owned(), element: ElementType::F32, dims: dims.to_vec() }
+        let (name, dims, batch_axis) = (name.to_owned(), dims.to_vec(), Some(0));
+        Tensor { name, element: ElementType::F32, dims, batch_axis }
     }
 
     fn file(inputs: Vec<Tensor>, outputs: Vec<Tensor>) -> OnnxFile {

@@ -8,7 +8,7 @@ fn symbol(name: &str) -> Dim {
 }
 
 fn tensor(name: &str, element: ElementType, dims: &[Dim]) -> Tensor {
-    Tensor { name: name.into(), element, dims: dims.to_vec() }
+    Tensor { name: name.into(), element, dims: dims.to_vec(), batch_axis: Some(0) }
 }
 
 /// Tokens with a mask, and an embedding and a score for them.
@@ -31,7 +31,8 @@ fn image(batch: Dim) -> OnnxFile {
 
 fn keys(dims: &[(&str, u32)]) -> Keys {
     let dims = dims.iter().map(|&(name, max)| (name.to_owned(), max)).collect();
-    Keys { dims, input_shape: None, outputs: None, output_bytes: None }
+    let (batch, constants, shapes) = (batch::Stated::default(), BTreeMap::new(), BTreeMap::new());
+    Keys { dims, shapes, batch, constants, input_shape: None, outputs: None, output_bytes: None }
 }
 
 #[test]
@@ -118,11 +119,11 @@ fn a_fixed_batch_dimension_is_found_and_a_mixture_refused() {
     let fixed = |batch| keys(&dims).signature(&image(batch)).map(|(_, fixed)| fixed);
     assert_eq!(fixed(Dim::Fixed(8)), Ok(Some(8)));
     assert_eq!(fixed(symbol("n")), Ok(None));
-    assert_eq!(fixed(Dim::Fixed(0)).unwrap_err().1, "the first dimension is 0");
+    assert_eq!(fixed(Dim::Fixed(0)).unwrap_err().1, "the batch dimension of `x` is 0");
     let mut mixed = encoder();
     mixed.inputs[1].dims[0] = Dim::Fixed(1);
     let (_, what, _) = keys(&[("seq", 4)]).signature(&mixed).unwrap_err();
-    assert_eq!(what, "the first dimension is fixed in `mask` and not in `ids`");
+    assert_eq!(what, "the batch dimension is 1 in `mask` i64[1, seq] and open in `ids`");
 }
 
 #[test]
