@@ -76,12 +76,7 @@ impl Relay {
         let made = Arc::clone(&links);
         let door = Door::open(SocketAddr::new(to.ip(), 0), move |from| {
             // Without a listener the connection closes, as one to a dead scheduler would.
-            if let Ok(link) = relay(from, to) {
-                let mut links = lock(&made);
-                links
-                    .retain(|ends: &[TcpStream; 2]| ends.iter().all(|end| end.peer_addr().is_ok()));
-                links.push(link);
-            }
+            let _ = relay(from, to, &made);
         })?;
         Ok(Self { door, links })
     }
@@ -105,20 +100,23 @@ impl Drop for Relay {
     }
 }
 
-/// Starts a thread for each direction; both end with the connection.
-fn relay(from: TcpStream, to: SocketAddr) -> io::Result<[TcpStream; 2]> {
+/// Starts a thread for each direction; both end with the connection. Nothing is passed on that could not be cut.
+fn relay(from: TcpStream, to: SocketAddr, links: &Mutex<Vec<[TcpStream; 2]>>) -> io::Result<()> {
     let onward = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
     from.set_nodelay(true)?;
     onward.set_nodelay(true)?;
-    for (mut source, mut sink) in
-        [(from.try_clone()?, onward.try_clone()?), (onward.try_clone()?, from.try_clone()?)]
-    {
+    let ways = [(from.try_clone()?, onward.try_clone()?), (onward.try_clone()?, from.try_clone()?)];
+    let mut links = lock(links);
+    links.retain(|ends| ends.iter().all(|end| end.peer_addr().is_ok()));
+    links.push([from, onward]);
+    drop(links);
+    for (mut source, mut sink) in ways {
         thread::spawn(move || {
             let ended = io::copy(&mut source, &mut sink);
             let _ = (ended, source.shutdown(Shutdown::Read), sink.shutdown(Shutdown::Write));
         });
     }
-    Ok([from, onward])
+    Ok(())
 }
 
 /// Has a port and answers each connection with random bytes.

@@ -88,6 +88,6 @@ mod tests {
         let report = tcp(shape).unwrap();
         assert!(report.run.requests_per_s > 0.0, "{report:?}");
         assert!(report.ns_per_request > 1.0 && report.sender_ns_per_request > 1.0, "{report:?}");
-        assert!(report.run.mean_batch >= 1.0 && report.requests_per_pass >= 1.0, "{report:?}");
+        assert!(report.run.mean_batch >= 1.0 && report.requests_per_pass > 0.0, "{report:?}");
     }
 }
