@@ -15,9 +15,6 @@ pub(super) enum Literal {
 }
 
 impl Literal {
-    /// What to do about something else.
-    pub(super) const FIX: &str = "give a number, or a list of numbers";
-
     /// The elements of a list, or one. `None`: it is something else.
     pub(super) fn all(value: &DeValue<'_>) -> Option<Vec<Self>> {
         match value {

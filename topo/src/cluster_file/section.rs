@@ -16,7 +16,6 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use crate::cluster_file::literal::Literal;
 use crate::cluster_file::problem::{Findings, Place};
 use crate::machine::CpuSet;
 
@@ -206,17 +205,11 @@ impl<'a> Section<'a> {
         key: &'static str,
         range: RangeInclusive<u32>,
         example: &str,
-    ) -> Option<BTreeMap<String, u32>> {
+    ) -> Option<ByName<u32>> {
         self.by_name(key, example, |value| integer(value, &range))
     }
 
-    /// A table of numbers or lists of them, by their names.
-    pub(super) fn literals_by_name(&self, key: &'static str) -> Option<ByName<Vec<Literal>>> {
-        self.by_name(key, "rate = 16000", |value| {
-            Literal::all(value).ok_or_else(|| Refusal::new(value, Literal::FIX.to_owned()))
-        })
-    }
-
+    /// A table of values by their names.
     pub(super) fn by_name<T>(
         &self,
         key: &'static str,

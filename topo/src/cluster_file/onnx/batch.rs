@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::constants::{Constant, example};
 use super::extents::described;
 use super::file::{Dim, OnnxFile, Tensor};
-use super::{Refusal, Section};
+use super::{Refusal, Section, no_such};
 use crate::signature::RANK_MAX;
 
 /// What exporters call the batch, in lower case.
@@ -84,27 +84,25 @@ pub(super) fn keys(section: &Section<'_>) -> Stated {
 pub(super) fn place(file: &mut OnnxFile, stated: &Stated) -> Result<(), Refusal> {
     refuse_wrong(file, &stated.axes)?;
     let names = names_of_batch(&file.inputs, &stated.axes);
-    for tensor in file.inputs.iter_mut().chain(&mut file.outputs) {
+    let axis = |tensor: &Tensor| {
         let own = stated.axes.get(&tensor.name).map(|&axis| axis as usize);
-        let axis = own.unwrap_or_else(|| axis_called(&names, tensor));
-        tensor.batch_axis = (!stated.is_unbatched).then_some(axis);
-    }
+        (!stated.is_unbatched).then(|| own.unwrap_or_else(|| axis_called(&names, tensor)))
+    };
+    let axes: Vec<_> = file.inputs.iter().chain(&file.outputs).map(axis).collect();
+    let tensors = file.inputs.iter_mut().chain(&mut file.outputs);
+    tensors.zip(axes).for_each(|(tensor, axis)| tensor.batch_axis = axis);
     Ok(())
 }
 
 fn refuse_wrong(file: &OnnxFile, axes: &BTreeMap<String, u32>) -> Result<(), Refusal> {
-    let refuse = |what, fix| Err(("batch_dim", what, fix));
+    let tensors = || file.inputs.iter().chain(&file.outputs);
     for (name, &axis) in axes {
-        let mut tensors = file.inputs.iter().chain(&file.outputs);
-        let Some(tensor) = tensors.find(|tensor| tensor.name == *name) else {
-            let all = file.inputs.iter().chain(&file.outputs).map(|tensor| tensor.name.as_str());
-            let all = all.collect::<Vec<_>>().join(", ");
-            let what = format!("names `{name}`, and no input or output is called that");
-            return refuse(what, format!("name one of {all}"));
+        let Some(tensor) = tensors().find(|tensor| tensor.name == *name) else {
+            return Err(no_such("batch_dim", name, "input or output", tensors()));
         };
         if axis as usize >= tensor.dims.len() {
             let what = format!("says {axis} for {}", described(tensor));
-            return refuse(what, "count its dimensions from 0".to_owned());
+            return Err(("batch_dim", what, "count its dimensions from 0".to_owned()));
         }
     }
     Ok(())
@@ -112,36 +110,29 @@ fn refuse_wrong(file: &OnnxFile, axes: &BTreeMap<String, u32>) -> Result<(), Ref
 
 /// What the batch is called in the inputs. Without the key it has one of the usual names; or it is called as their first
 /// dimensions are, but where some of those have a fixed length and others have not, as what all inputs have.
-fn names_of_batch(inputs: &[Tensor], axes: &BTreeMap<String, u32>) -> BTreeSet<String> {
-    let symbol = |dim: &Dim| match dim {
-        Dim::Symbol(name) => Some(name.clone()),
-        Dim::Fixed(_) => None,
-    };
+fn names_of_batch<'a>(inputs: &'a [Tensor], axes: &BTreeMap<String, u32>) -> BTreeSet<&'a str> {
+    let of = |input: &'a Tensor| input.dims.iter().filter_map(Dim::symbol);
+    let all = || inputs.iter().flat_map(of);
     let stated = inputs.iter().filter_map(|input| {
         let axis = *axes.get(&input.name)? as usize;
-        input.dims.get(axis).and_then(symbol)
+        input.dims.get(axis)?.symbol()
     });
-    let all: BTreeSet<String> = inputs.iter().flat_map(|i| &i.dims).filter_map(symbol).collect();
-    let is_usual = |name: &&String| NAMES.contains(&name.to_lowercase().as_str());
-    let unstated = || inputs.iter().filter(|input| !axes.contains_key(&input.name));
-    let first: BTreeSet<String> =
-        unstated().filter_map(|i| i.dims.first()).filter_map(symbol).collect();
-    let has_fixed = unstated().any(|input| matches!(input.dims.first(), Some(Dim::Fixed(_))));
-    let is_mixture = has_fixed && !first.is_empty();
-    let has =
-        |input: &Tensor, name: &String| input.dims.iter().any(|d| symbol(d).as_ref() == Some(name));
-    let shared: BTreeSet<String> =
-        all.iter().filter(|name| inputs.iter().all(|input| has(input, name))).cloned().collect();
-    let leading = shared.intersection(&first).cloned().collect();
+    let usual = all().filter(|name| NAMES.contains(&name.to_lowercase().as_str()));
+    let unstated = inputs.iter().filter(|input| !axes.contains_key(&input.name));
+    let leading: Vec<&Dim> = unstated.filter_map(|input| input.dims.first()).collect();
+    let first: BTreeSet<&str> = leading.iter().filter_map(|dim| dim.symbol()).collect();
+    let is_mixture = !first.is_empty() && leading.iter().any(|dim| dim.symbol().is_none());
+    let is_shared = |name: &&str| inputs.iter().all(|input| of(input).any(|other| other == *name));
+    let shared: BTreeSet<&str> = all().filter(is_shared).collect();
+    let shared_first = shared.intersection(&first).copied().collect();
     let shared = if is_mixture && shared.len() == 1 { shared } else { BTreeSet::new() };
-    let usual = all.iter().filter(is_usual).cloned().collect();
-    let choices = [stated.collect(), usual, leading, shared, first];
+    let choices = [stated.collect(), usual.collect(), shared_first, shared, first];
     choices.into_iter().find(|names| !names.is_empty()).unwrap_or_default()
 }
 
 /// The first dimension, unless another one alone is called so.
-fn axis_called(names: &BTreeSet<String>, tensor: &Tensor) -> usize {
-    let is_batch = |dim: &Dim| matches!(dim, Dim::Symbol(name) if names.contains(name));
+fn axis_called(names: &BTreeSet<&str>, tensor: &Tensor) -> usize {
+    let is_batch = |dim: &Dim| dim.symbol().is_some_and(|name| names.contains(name));
     let mut axes = (0..tensor.dims.len()).filter(|&axis| is_batch(&tensor.dims[axis]));
     match (axes.next(), axes.next()) {
         (Some(axis), None) => axis,
@@ -184,8 +175,7 @@ fn no_dimensions(input: &Tensor) -> Refusal {
 /// The batch is `size` in `one`, if it is there, and open in `other`.
 fn mixture(size: u32, one: &Tensor, other: &str) -> Refusal {
     let what = format!("the batch dimension is {size} in {} and open in `{other}`", described(one));
-    let open = |dim: &Dim| matches!(dim, Dim::Symbol(_));
-    let fix = elsewhere(one, open).unwrap_or_else(|| {
+    let fix = elsewhere(one, |dim| dim.symbol().is_some()).unwrap_or_else(|| {
         format!("if all rows share `{}`, give its value: {}", one.name, example(one))
     });
     ("file", what, format!("{fix}; otherwise {EXPORT}"))

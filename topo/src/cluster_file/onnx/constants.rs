@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use half::{bf16, f16};
+use toml::de::DeValue;
 
-use super::Refusal;
 use super::batch::toml_key;
 use super::extents::described;
 use super::file::{Dim, OnnxFile, Tensor};
+use super::{Refusal, Section, no_such};
 use crate::cluster_file::literal::Literal;
+use crate::cluster_file::section;
 use crate::signature::ElementType;
 
 /// Most numbers of a constant: what stands in a cluster file is short.
@@ -36,17 +38,23 @@ impl fmt::Display for Constant {
     }
 }
 
+/// By the input's name.
+pub(super) type Values = BTreeMap<String, Vec<Literal>>;
+
+pub(super) fn key(section: &Section<'_>) -> Values {
+    let fix = "give a number, or a list of numbers";
+    let values = |value: &DeValue<'_>| {
+        Literal::all(value).ok_or_else(|| section::Refusal::new(value, fix.to_owned()))
+    };
+    section.by_name("constants", "rate = 16000", values).unwrap_or_default()
+}
+
 /// Takes the inputs that have a value out of the file.
-pub(super) fn take(
-    file: &mut OnnxFile,
-    stated: &BTreeMap<String, Vec<Literal>>,
-) -> Result<Vec<Constant>, Refusal> {
+pub(super) fn take(file: &mut OnnxFile, stated: &Values) -> Result<Vec<Constant>, Refusal> {
     let mut constants = Vec::new();
     for (name, values) in stated {
         let Some(at) = file.inputs.iter().position(|input| input.name == *name) else {
-            let all = file.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>();
-            let what = format!("names `{name}`, and no input is called that");
-            return Err(("constants", what, format!("name one of {}", all.join(", "))));
+            return Err(no_such("constants", name, "input", &file.inputs));
         };
         constants.push(constant(&file.inputs[at], values)?);
         file.inputs.remove(at);

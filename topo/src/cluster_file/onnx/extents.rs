@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use toml::{Table, Value};
+use toml::Table;
+use toml::de::DeTable;
 
 use super::file::{self, Dim, OnnxFile, Tensor};
-use super::{Refusal, batch, shapes};
+use super::{OfTensors, Refusal, Section};
+use crate::cluster_file::problem::Findings;
 use crate::signature::{Extent, Row, TensorSpec};
 
 /// A longer name is an expression as a rule, too long for a cluster file: such a dimension is called by its place.
@@ -57,16 +59,11 @@ fn place(tensor: &str, axis: usize) -> String {
 /// What is wrong with the file or those keys, in words.
 pub fn open_dims(file: &Path, table: &Table) -> Result<Vec<OpenDim>, String> {
     let mut read = file::parse(&file::content(file)?)?;
-    let by_name = |key| table.get(key).and_then(Value::as_table).into_iter().flatten();
-    read.inputs.retain(|input| by_name("constants").all(|(name, _)| *name != input.name));
-    let axis = |(name, axis): (&String, &Value)| {
-        Some((name.clone(), u32::try_from(axis.as_integer()?).ok()?))
-    };
-    let wrong = |(_, what, _): Refusal| what;
-    shapes::state(&mut read, &shapes::of_table(table)).map_err(wrong)?;
-    let axes = by_name("batch_dim").filter_map(axis).collect();
-    let is_unbatched = table.get("batched").and_then(Value::as_bool) == Some(false);
-    batch::place(&mut read, &batch::Stated { axes, is_unbatched }).map_err(wrong)?;
+    let text = table.to_string();
+    let entries = DeTable::parse(&text).map_err(|error| error.to_string())?;
+    let findings = Findings::new(file, &text);
+    let keys = OfTensors::read(&Section::root(entries.get_ref(), &findings));
+    keys.apply(&mut read).map_err(|(_, what, _)| what)?;
     Ok(open_of(&read))
 }
 

@@ -100,6 +100,15 @@ pub(super) enum Dim {
     Symbol(String),
 }
 
+impl Dim {
+    pub(super) fn symbol(&self) -> Option<&str> {
+        match self {
+            Self::Symbol(name) => Some(name),
+            Self::Fixed(_) => None,
+        }
+    }
+}
+
 /// A tensor as the file has it, batch dimension included.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tensor {

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 use self::extents::{Extents, open_of, row};
 use self::file::{Dim, OnnxFile, Tensor};
-use super::literal::Literal;
 use super::section::Section;
 use super::sha256::{self, Sha256};
 use crate::signature::{
@@ -50,6 +49,18 @@ pub(super) struct OnnxModel {
 /// Why a model cannot be served: the key, what is wrong, what to do.
 type Refusal = (&'static str, String, String);
 
+/// A key names a tensor that is none of these: `kind` says what they are.
+fn no_such<'a>(
+    key: &'static str,
+    name: &str,
+    kind: &str,
+    all: impl IntoIterator<Item = &'a Tensor>,
+) -> Refusal {
+    let all: Vec<&str> = all.into_iter().map(|tensor| tensor.name.as_str()).collect();
+    let what = format!("names `{name}`, and no {kind} is called that");
+    (key, what, format!("name one of {}", all.join(", ")))
+}
+
 /// The input of a supernet's file that selects the variant: an int64 of shape `[]` or `[1]`.
 const CONTROL: &str = "variant";
 
@@ -64,9 +75,7 @@ pub(super) fn model(
     of_file.require("file", "name the model file: file = \"model.onnx\"");
     let keys = Keys {
         dims: section.integers_by_name("dims", 1..=EXTENT_MAX, "seq = 128").unwrap_or_default(),
-        shapes: shapes::key(section),
-        batch: batch::keys(section),
-        constants: section.literals_by_name("constants").unwrap_or_default(),
+        of_tensors: OfTensors::read(section),
         input_shape: section.integers("input_shape", 1..=EXTENT_MAX),
         outputs: section.texts("outputs"),
         output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
@@ -88,9 +97,7 @@ pub(super) fn model(
     let mut variants = Vec::new();
     let understood = read.and_then(|mut read| {
         variants = std::mem::take(&mut read.variants);
-        shapes::state(&mut read, &keys.shapes)?;
-        let constants = constants::take(&mut read, &keys.constants)?;
-        batch::place(&mut read, &keys.batch)?;
+        let constants = keys.of_tensors.apply(&mut read)?;
         keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
         let (signature, fixed_batch) = keys.signature(&read)?;
         Ok((signature, BatchLayout::new(&read, fixed_batch, constants)))
@@ -158,11 +165,32 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
     Ok(file)
 }
 
+/// Keys that say of a file's tensors what the file does not, or says wrong.
+#[derive(Default)]
+struct OfTensors {
+    shapes: shapes::Shapes,
+    constants: constants::Values,
+    batch: batch::Stated,
+}
+
+impl OfTensors {
+    fn read(section: &Section<'_>) -> Self {
+        let (shapes, batch) = (shapes::key(section), batch::keys(section));
+        Self { shapes, constants: constants::key(section), batch }
+    }
+
+    /// Changes the tensors accordingly. Returns the inputs that have a value; they are inputs no longer.
+    fn apply(&self, file: &mut OnnxFile) -> Result<Vec<Constant>, Refusal> {
+        shapes::state(file, &self.shapes)?;
+        let constants = constants::take(file, &self.constants)?;
+        batch::place(file, &self.batch)?;
+        Ok(constants)
+    }
+}
+
 struct Keys {
     dims: BTreeMap<String, u32>,
-    shapes: shapes::Shapes,
-    batch: batch::Stated,
-    constants: BTreeMap<String, Vec<Literal>>,
+    of_tensors: OfTensors,
     input_shape: Option<Vec<u32>>,
     outputs: Option<Vec<String>>,
     output_bytes: Option<u32>,

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use toml::Value;
 use toml::de::DeValue;
 
 use super::file::{Dim, OnnxFile};
-use super::{EXTENT_MAX, Refusal, Section};
+use super::{EXTENT_MAX, Refusal, Section, no_such};
 use crate::cluster_file::section;
 
 /// By the output's name.
@@ -33,27 +32,11 @@ fn refusal(value: &DeValue<'_>) -> section::Refusal {
     section::Refusal::new(value, fix.to_owned())
 }
 
-/// The same of a model's table that was not checked.
-pub(super) fn of_table(table: &toml::Table) -> Shapes {
-    let dim = |value: &Value| match value {
-        Value::Integer(extent) => u32::try_from(*extent).ok().map(Dim::Fixed),
-        other => other.as_str().map(|name| Dim::Symbol(name.to_owned())),
-    };
-    let shapes = table.get("shapes").and_then(Value::as_table).into_iter().flatten();
-    let shapes = shapes.filter_map(|(name, shape)| {
-        let dims = shape.as_array()?.iter().map(dim).collect::<Option<_>>()?;
-        Some((name.clone(), dims))
-    });
-    shapes.collect()
-}
-
 /// Gives outputs the shapes that are stated.
 pub(super) fn state(file: &mut OnnxFile, shapes: &Shapes) -> Result<(), Refusal> {
     for (name, dims) in shapes {
         let Some(output) = file.outputs.iter_mut().find(|output| output.name == *name) else {
-            let all: Vec<&str> = file.outputs.iter().map(|output| output.name.as_str()).collect();
-            let what = format!("names `{name}`, and no output is called that");
-            return Err(("shapes", what, format!("name one of {}", all.join(", "))));
+            return Err(no_such("shapes", name, "output", &file.outputs));
         };
         output.dims.clone_from(dims);
     }

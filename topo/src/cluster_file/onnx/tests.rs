@@ -31,8 +31,8 @@ fn image(batch: Dim) -> OnnxFile {
 
 fn keys(dims: &[(&str, u32)]) -> Keys {
     let dims = dims.iter().map(|&(name, max)| (name.to_owned(), max)).collect();
-    let (batch, constants, shapes) = (batch::Stated::default(), BTreeMap::new(), BTreeMap::new());
-    Keys { dims, shapes, batch, constants, input_shape: None, outputs: None, output_bytes: None }
+    let of_tensors = OfTensors::default();
+    Keys { dims, of_tensors, input_shape: None, outputs: None, output_bytes: None }
 }
 
 #[test]
