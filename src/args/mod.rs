@@ -36,8 +36,8 @@ pub(crate) use model::{
 pub(crate) use path::{BenchPathArgs, BenchPathEndArgs, PathMode};
 pub(crate) use profile::ProfileArgs;
 pub(crate) use sim::{
-    ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
-    SimFunctionsArgs, SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
+    ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimFunctionsArgs,
+    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs, fuzz_policies,
 };
 pub(crate) use supernet::{SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
 use values::{scale, seconds, transport};

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use baton_core::Nanos;
+use baton_sim::fuzz::served::Family;
 use baton_sim::{ClusterRun, Minutes, PolicyName, Rates, ReplayFile, ScenarioSource, Vary};
 use clap::Subcommand;
 
@@ -213,9 +214,16 @@ pub(crate) struct SimSweepArgs {
     pub(crate) json: bool,
 }
 
-/// What `baton sim fuzz` compares unless told otherwise.
-pub(crate) const FUZZ_POLICIES: &str = "baton,clockwork:0,eager,timeout:0.2,symphony,frontrun,\
-                                        timeout:0.1,timeout:0.4,clockwork:5";
+/// What `baton sim fuzz` compares unless told otherwise, by the family that it draws.
+pub(crate) fn fuzz_policies(family: Option<Family>) -> &'static str {
+    match family {
+        None => {
+            "baton,clockwork:0,eager,timeout:0.2,symphony,frontrun,timeout:0.1,timeout:0.4,clockwork:5"
+        }
+        Some(Family::Caches) => "baton,clockwork:5,clockwork:0,symphony,eager",
+        Some(Family::Supernets) => "baton,slackfit:2,maxacc,maxbatch,eager",
+    }
+}
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimFuzzArgs {
@@ -231,14 +239,14 @@ pub(crate) struct SimFuzzArgs {
     /// This one alone, with every policy's goodput
     #[arg(long, value_name = "K", conflicts_with_all = ["count", "from"])]
     pub(crate) only: Option<u32>,
-    /// The policies, see docs/simulator.md; the first is compared with the best of the others
-    #[arg(
-        long,
-        value_delimiter = ',',
-        num_args = 1..,
-        default_value = FUZZ_POLICIES
-    )]
-    pub(crate) policies: Vec<PolicyName>,
+    /// Draw models whose weights do not fit (`caches`) or that have variants (`supernets`), at a rate, and compare what is
+    /// served in time; otherwise compare goodputs
+    #[arg(long, value_name = "FAMILY")]
+    pub(crate) draw: Option<Family>,
+    /// The policies, see docs/simulator.md; the first is compared with the best of the others. Left out: those of
+    /// docs/simulator.md for what is drawn
+    #[arg(long, value_delimiter = ',', num_args = 1..)]
+    policies: Vec<PolicyName>,
     /// Search for the goodput of every policy, even where another's is higher
     #[arg(long)]
     pub(crate) all: bool,
@@ -260,6 +268,17 @@ pub(crate) struct SimFuzzArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl SimFuzzArgs {
+    /// Those that are named, or else the family's.
+    pub(crate) fn policies(&self) -> Vec<PolicyName> {
+        if !self.policies.is_empty() {
+            return self.policies.clone();
+        }
+        let names = fuzz_policies(self.draw).split(',');
+        names.map(|name| name.parse().expect("a test reads the names")).collect()
+    }
 }
 
 #[derive(clap::Args, Debug)]

@@ -54,16 +54,16 @@ pub(super) fn text(rows: &[Row], summary: &Summary) -> String {
     text
 }
 
-const QUANTILES: &str =
+pub(super) const QUANTILES: &str =
     "                               min     1%     5%    25%    50%    75%    95%    99%    max\n";
 
-fn quantile_line(name: &str, of: &Quantiles) -> String {
+pub(super) fn quantile_line(name: &str, of: &Quantiles) -> String {
     let values = [of.min, of.p1, of.p5, of.p25, of.p50, of.p75, of.p95, of.p99, of.max];
     let values: String = values.iter().map(|value| format!(" {value:>6.3}")).collect();
     format!("{name:<27}{values}\n")
 }
 
-fn worst(title: &str, worst: &[Worst]) -> String {
+pub(super) fn worst(title: &str, worst: &[Worst]) -> String {
     let mut text = format!("\n{title}:\n");
     if worst.is_empty() {
         text += "none\n";

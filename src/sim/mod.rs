@@ -5,6 +5,7 @@ mod cluster;
 mod fuzz;
 mod fuzz_text;
 mod run_text;
+mod served_text;
 mod sweep;
 mod zoo;
 

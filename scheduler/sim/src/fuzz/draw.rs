@@ -34,6 +34,8 @@ pub struct DrawnScenario {
     pub text: String,
     /// One line.
     pub description: String,
+    /// Tasks per second in total, without those of clients in closed loops; `None`: of any rate.
+    pub rate_rps: Option<f64>,
 }
 
 /// Where the goodput to expect of any policy is below this part of the bound, because hardly any
@@ -44,7 +46,7 @@ const REDRAWN: f64 = 0.75;
 
 /// The scenario `index` of a seed. The same one again, whatever else is drawn.
 pub fn draw_scenario(seed: u64, index: u32, limits: &Limits) -> DrawnScenario {
-    let mut dice = Dice(Stream::new(seed, Concern::Scenario(index)));
+    let mut dice = Dice::new(Stream::new(seed, Concern::Scenario(index)));
     let mut sketch = Sketch::draw(&mut dice);
     while likely(&sketch) < HOPELESS && dice.chance(REDRAWN) {
         sketch = Sketch::draw(&mut dice);
@@ -57,7 +59,7 @@ pub fn draw_scenario(seed: u64, index: u32, limits: &Limits) -> DrawnScenario {
     };
     let description = text::description(&sketch, &spans);
     let text = text::scenario(&sketch, &spans, &format!("Scenario {index} of seed {seed}"));
-    DrawnScenario { index, text, description }
+    DrawnScenario { index, text, description, rate_rps: None }
 }
 
 /// Everything that a scenario is made of but its spans.
@@ -180,6 +182,10 @@ pub(super) fn short(value: f64) -> f64 {
 pub(super) struct Dice(Stream);
 
 impl Dice {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self(stream)
+    }
+
     /// In (0, 1].
     pub(super) fn unit(&mut self) -> f64 {
         self.0.unit()

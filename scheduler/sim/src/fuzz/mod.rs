@@ -1,4 +1,5 @@
 //! Scenarios drawn at random, and how a policy does on each beside the best of the others.
+//! This is about goodput; [`served`] is about scenarios with a rate of their own.
 //!
 //! ```text
 //!  seed, index ─▶ DrawnScenario ─▶ Contest ─▶ Row ─▶ Summary
@@ -14,6 +15,7 @@ mod faults;
 mod judge;
 mod latency;
 mod search;
+pub mod served;
 mod spans;
 mod summary;
 mod text;

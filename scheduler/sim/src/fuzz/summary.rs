@@ -6,7 +6,7 @@ use super::contest::Row;
 use super::latency::AtLoad;
 
 /// Rows named as the worst.
-const WORST: usize = 12;
+pub(super) const WORST: usize = 12;
 /// A few tasks decide where the highest goodput is below this part of the bound, because hardly any
 /// task may wait for another, or where some model has fewer tasks: three of them are 1 %.
 const LIGHT: f64 = 0.05;
@@ -180,7 +180,7 @@ fn latency(rows: &[&Row]) -> Vec<LatencySummary> {
 }
 
 /// Of those that are numbers.
-fn quantiles(values: impl Iterator<Item = f64>) -> Quantiles {
+pub(super) fn quantiles(values: impl Iterator<Item = f64>) -> Quantiles {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     let at = |part: f64| {
