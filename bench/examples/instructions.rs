@@ -9,7 +9,8 @@ use baton_bench::sched::{Shape, Stepper};
 use baton_core::{
     Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
     ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Pace, Policy, Prefer,
-    Profile, RankLimits, RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Profile, RankLimits, RankSink, RankState, Request, SlotPart, Slowdown, SubclusterId, TaskId,
+    Unserved,
 };
 
 const MODELS: u32 = 32;
@@ -166,6 +167,7 @@ impl Bench {
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
             spare: 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         };
         self.model.on_grant(self.now, grant, &mut self.sink);

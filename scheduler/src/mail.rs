@@ -1,6 +1,6 @@
 //! What ModelThreads and RankThread send each other, as words of a ring.
 
-use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, Pace, Slowdown};
+use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, Pace, SlotPart, Slowdown};
 
 use crate::board::COARSE;
 
@@ -27,6 +27,7 @@ const KIND: u64 = (1 << KIND_BITS) - 1;
 const MODEL_BITS: u32 = 20;
 const HEAD_BITS: u32 = KIND_BITS + MODEL_BITS;
 const _: () = assert!(baton_topo::MODELS_MAX <= 1 << MODEL_BITS);
+const _: () = assert!(MODEL_BITS + SlotPart::BITS <= u32::BITS);
 
 fn head(kind: u64, ModelId(model): ModelId, rest: u64) -> u64 {
     kind | u64::from(model) << KIND_BITS | rest.min(u64::MAX >> HEAD_BITS) << HEAD_BITS
@@ -98,10 +99,11 @@ const SPARE_BITS: u32 = 10;
 const SHORT_BITS: u32 = 1;
 const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - SHORT_BITS;
 
-/// To a ModelThread. What the grant allows shares its word with the model.
+/// To a ModelThread. What the grant allows, and a part of a slot, share their word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
-    let head = longest << 32 | u64::from(model.0);
+    let part = u64::from(grant.part.to_bits()) << MODEL_BITS;
+    let head = longest << 32 | part | u64::from(model.0);
     let wait = grant.slot_wait.0.div_ceil(1 << COARSE).min((1 << WAIT_BITS) - 1);
     let spare = u64::from(grant.spare).min((1 << SPARE_BITS) - 1);
     let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
@@ -124,9 +126,19 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
     let is_short_of_slots = rest >> SPARE_BITS & 1 == 1;
     let slot_wait = Nanos((rest >> (SPARE_BITS + SHORT_BITS)) << COARSE);
     let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
-    let grant =
-        Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, is_short_of_slots };
-    (ModelId(head as u32), grant)
+    let part = SlotPart::from_bits(head as u32 >> MODEL_BITS);
+    let grant = Grant {
+        gpu,
+        free_at,
+        port_wait,
+        slowdown,
+        slot_wait,
+        longest,
+        spare,
+        part,
+        is_short_of_slots,
+    };
+    (ModelId(head as u32 & ((1 << MODEL_BITS) - 1)), grant)
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -163,6 +175,7 @@ mod tests {
             slot_wait: Nanos(((1 << WAIT_BITS) - 1) << COARSE),
             longest: Nanos::MAX,
             spare: (1 << SPARE_BITS) - 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         };
         let packed = |grant| unpack_grant(pack_grant(ModelId(1), grant)).1;
@@ -195,6 +208,7 @@ mod tests {
                 slot_wait: Nanos(span),
                 longest: Nanos(span),
                 spare: 0,
+                part: SlotPart::NONE,
                 is_short_of_slots: false,
             };
             let expected = Grant {
@@ -258,6 +272,7 @@ mod tests {
                 slot_wait,
                 longest,
                 spare,
+                part: SlotPart::NONE,
                 is_short_of_slots: spare % 2 == 1,
             };
             let model = ModelId(u32::MAX - 9);

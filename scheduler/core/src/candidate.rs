@@ -1,6 +1,7 @@
 //! What ModelState and RankState tell each other.
 
 use crate::execution::slowdown::{Pace, Slowdown};
+use crate::rank::{PARTS_OF_SLOT, SlotPart};
 use baton_types::{GpuId, Nanos};
 
 /// The best batch a model could run next, and its schedulable window
@@ -109,8 +110,17 @@ pub struct Grant {
     /// How many slots of the sub-cluster the model may have for longer than its tasks need, the granted one included;
     /// 0 if other models may need this one.
     pub spare: u32,
+    /// Where that is 0: the part of a slot that they do not need.
+    pub part: SlotPart,
     /// Other models leave this one fewer slots than its own tasks need. Its batches then wait as if it had no variants.
     pub is_short_of_slots: bool,
+}
+
+impl Grant {
+    /// What the model may have for longer than its tasks need, in 1/32 slots.
+    pub(crate) fn spare_parts(&self) -> u32 {
+        if self.spare > 0 { self.spare.saturating_mul(PARTS_OF_SLOT) } else { self.part.in_32nds() }
+    }
 }
 
 /// What became of a granted slot.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelCounters, ModelId, ModelSink,
-    ModelState, Nanos, Policy, Request, Slowdown, TaskId, Unserved,
+    ModelState, Nanos, Policy, Request, SlotPart, Slowdown, TaskId, Unserved,
 };
 use world::{linear, ms};
 
@@ -136,6 +136,7 @@ impl Rush {
                 slot_wait,
                 longest,
                 spare: 1,
+                part: SlotPart::NONE,
                 is_short_of_slots: false,
             };
             self.model.on_grant(self.now, grant, &mut self.decided);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use baton_core::{
     Alternative, Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate,
     Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy,
-    Prefer, Profile, Request, Rules, Slowdown, TaskId, Unserved,
+    Prefer, Profile, Request, Rules, SlotPart, Slowdown, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -258,6 +258,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         };
         self.naive.granted(grant, self.model.latency());

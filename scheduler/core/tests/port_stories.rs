@@ -4,8 +4,8 @@ mod world;
 
 use baton_core::{
     Batch, Candidate, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, RankLimits, RankSink, RankState, Request, Slowdown,
-    SubclusterId, TaskId, Unserved,
+    ModelState, Nanos, NetworkDelay, Policy, RankLimits, RankSink, RankState, Request, SlotPart,
+    Slowdown, SubclusterId, TaskId, Unserved,
 };
 use world::{linear, ms};
 
@@ -176,6 +176,7 @@ fn granted(mut model: ModelState, port_wait: Nanos) -> Decided {
         slot_wait,
         longest,
         spare: 1,
+        part: SlotPart::NONE,
         is_short_of_slots: false,
     };
     model.on_grant(ms(0.0), grant, &mut out);

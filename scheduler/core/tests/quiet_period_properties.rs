@@ -5,7 +5,7 @@
 use baton_core::{
     Alternative, Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
     ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer,
-    Profile, Request, Rules, Slowdown, TaskId, Unserved,
+    Profile, Request, Rules, SlotPart, Slowdown, TaskId, Unserved,
 };
 use proptest::prelude::*;
 
@@ -149,6 +149,7 @@ impl Twins {
                         slot_wait,
                         longest,
                         spare: 1,
+                        part: SlotPart::NONE,
                         is_short_of_slots: false,
                     };
                     self.both(|model, now, out| model.on_grant(now, grant, out));

@@ -4,7 +4,7 @@
 
 use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, PIPELINE_DEPTH, RankLimits, RankSink,
-    RankState, Slowdown, SubclusterId,
+    RankState, SlotPart, Slowdown, SubclusterId,
 };
 use proptest::prelude::*;
 
@@ -412,6 +412,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         };
         self.slots[id].is_granted = true;

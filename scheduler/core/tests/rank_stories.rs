@@ -4,7 +4,7 @@ mod world;
 
 use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, RankLimits, RankSink, RankState,
-    Slowdown, SubclusterId,
+    SlotPart, Slowdown, SubclusterId,
 };
 use world::ms;
 
@@ -206,6 +206,7 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
                 longest,
                 // Model 0 may need the only one.
                 spare: 0,
+                part: SlotPart::NONE,
                 is_short_of_slots: true,
             }
         )]

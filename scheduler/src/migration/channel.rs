@@ -102,7 +102,7 @@ impl MigrationReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::{Gpu, GpuId, Slowdown};
+    use baton_core::{Gpu, GpuId, SlotPart, Slowdown};
 
     #[test]
     fn a_full_channel_refuses_tasks_and_still_has_room_for_a_grant() {
@@ -119,6 +119,7 @@ mod tests {
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
             spare: 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         }));
         assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");

@@ -1,6 +1,6 @@
 //! A ModelThread alone, between the ends of its links: what comes when another thread was faster than usual.
 
-use baton_core::{BackendId, FrontendId, Gpu, GpuId, Slowdown, TaskId, Unserved};
+use baton_core::{BackendId, FrontendId, Gpu, GpuId, SlotPart, Slowdown, TaskId, Unserved};
 use baton_rdma::wire::{Hello, Role};
 use baton_rdma::{Identity, InprocNetwork, InprocTransport, TcpConfig};
 use crossbeam_channel::Receiver;
@@ -24,6 +24,7 @@ const GRANT: Grant = Grant {
     slot_wait: Nanos::ZERO,
     longest: Nanos::MAX,
     spare: 0,
+    part: SlotPart::NONE,
     is_short_of_slots: false,
 };
 

@@ -3,13 +3,29 @@
 //! A floor is the cheapest variant that is accurate enough. It shortens the batch that is formed, as dearer variants take
 //! longer, and decides with the deadline until when a task can be served. Nothing here is asked of models without variants.
 //! O(log b · log n) for a batch of b of n waiting tasks.
+//!
+//! One task that asks makes a batch dear for all. So while tasks that ask for nothing are being lost, those that ask are given
+//! up where the others of the window would be served clearly faster without them.
+
+use core::ops::Range;
 
 use super::ModelState;
 use crate::candidate::Grant;
 use crate::execution::latency::Latency;
 use crate::execution::prediction::BatchShape;
 use crate::model::formation::{self, Horizon, Window};
-use baton_types::{Nanos, Request};
+use crate::model::sink::ModelSink;
+use baton_types::{DropReason, Nanos, Request};
+
+/// Tasks that ask are given up where without them this many are served …
+const SERVED_WITHOUT: u128 = 3;
+/// … in the time of this many.
+const SERVED_WITH: u128 = 2;
+
+/// Of a window's tasks.
+fn ranks(window: Window) -> Range<usize> {
+    window.head..window.head + window.batch as usize
+}
 
 impl ModelState {
     /// The cheapest variant that is accurate enough for the task: as many as there are, if none is.
@@ -51,6 +67,47 @@ impl ModelState {
         };
         let batch = formation::largest(1, window.batch, fits);
         fits(1).then_some(Window { batch, ..window })
+    }
+
+    /// A task with this floor is given up.
+    #[inline]
+    pub(super) fn note_lost(&mut self, now: Nanos, floor: u16) {
+        if floor == 0 {
+            self.lost_plain_at = Some(now);
+        }
+    }
+
+    /// Whether tasks of the window that ask for accuracy cost others their deadlines: some were lost within the last objective,
+    /// and without those that ask the slot would serve half as many tasks again in the same time. `within` is what it can
+    /// serve with them. O(b).
+    pub(super) fn costs_others(&self, now: Nanos, window: Window, within: Window) -> bool {
+        let is_losing = self.lost_plain_at.is_some_and(|at| now - at <= self.sizing.slo);
+        if !is_losing || within.batch == 0 {
+            return false;
+        }
+        let plain = ranks(window).filter(|&rank| !self.asks(rank)).count() as u32;
+        if plain == 0 || plain == window.batch {
+            return false;
+        }
+        let served = |tasks: u32, other: Nanos| u128::from(tasks) * u128::from(other.0);
+        let (with, without) =
+            (self.latency_for(within).of(within.batch), self.latency_of(0).of(plain));
+        served(plain, with) * SERVED_WITH > served(within.batch, without) * SERVED_WITHOUT
+    }
+
+    /// Gives up those of the window's tasks that ask for accuracy.
+    pub(super) fn give_up_asking(&mut self, window: Window, out: &mut impl ModelSink) {
+        for rank in ranks(window).rev() {
+            if self.asks(rank) {
+                let gone = self.queue.get(rank).task;
+                self.queue.remove_at(rank);
+                self.give_up(gone, DropReason::Accuracy, out);
+            }
+        }
+    }
+
+    fn asks(&self, rank: usize) -> bool {
+        self.queue.floor(rank, 1) > 0
     }
 
     /// ℓ(b) of the cheapest variant that suits the window's tasks.

@@ -6,6 +6,7 @@ use crate::execution::network::NetworkDelay;
 use crate::execution::slowdown::Slowdown;
 use crate::model::ModelConfig;
 use crate::model::batch::Batch;
+use crate::rank::SlotPart;
 use baton_types::{GpuId, ModelId, Policy, Prefer, Profile, Request, TaskId, Unserved};
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -64,6 +65,7 @@ fn a_batch_that_grows_has_been_schedulable_since_its_first_task_was() {
         slot_wait: Nanos::ZERO,
         longest: Nanos::MAX,
         spare: 0,
+        part: SlotPart::NONE,
         is_short_of_slots: true,
     };
     // Nor is it late while the slot is taken: there plans and inputs are awaited for 2 ms.

@@ -72,6 +72,8 @@ pub struct ModelState {
     is_stale: bool,
     counters: ModelCounters,
     fair_share: FairShare,
+    /// When a task that asks for no accuracy was given up last.
+    lost_plain_at: Option<Nanos>,
 }
 
 impl ModelState {
@@ -94,6 +96,7 @@ impl ModelState {
             accuracies: Box::default(),
             candidate: None,
             schedulable_at: Nanos::MAX,
+            lost_plain_at: None,
             grants: 0,
             timer: Nanos::MAX,
             ready_at: Nanos::ZERO,
@@ -329,6 +332,7 @@ impl ModelState {
     fn form(&mut self, now: Nanos, grant: Option<&Grant>, out: &mut impl ModelSink) -> Window {
         loop {
             while let Some((head, why)) = self.hopeless_head(now, grant) {
+                self.note_lost(now, self.queue.floor(0, 1));
                 self.queue.remove_range(0, 1);
                 self.give_up(head, why, out);
             }
@@ -342,13 +346,18 @@ impl ModelState {
                     window
                 };
             }
-            if let Some(window) = self.within_floors(&horizon, window) {
-                return window;
+            match self.within_floors(&horizon, window) {
+                Some(within) if grant.is_some() && self.costs_others(now, window, within) => {
+                    self.give_up_asking(window, out);
+                }
+                Some(within) => return within,
+                // Its head is not the queue's, and cannot have the variant that it asks for.
+                None => {
+                    let gone = self.queue.get(window.head).task;
+                    self.queue.remove_at(window.head);
+                    self.give_up(gone, DropReason::Accuracy, out);
+                }
             }
-            // Its head is not the queue's, and cannot have the variant that it asks for.
-            let gone = self.queue.get(window.head).task;
-            self.queue.remove_at(window.head);
-            self.give_up(gone, DropReason::Accuracy, out);
         }
     }
 

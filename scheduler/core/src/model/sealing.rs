@@ -56,6 +56,7 @@ impl ModelState {
         self.counters.dispatched += u64::from(window.batch);
         for _ in 0..given_up {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
+            self.note_lost(now, self.floor_of(&given_up));
             self.give_up(given_up.task, DropReason::Window, out);
         }
     }

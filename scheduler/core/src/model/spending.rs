@@ -7,6 +7,7 @@ use crate::execution::latency::Latency;
 use crate::model::rate::RateMeter;
 use crate::model::sizing::LOSING;
 use crate::policy::Rules;
+use crate::rank::PARTS_OF_SLOT;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -17,19 +18,20 @@ pub(crate) struct Spending {
     may: bool,
     /// As of the last grant.
     is_short_of_slots: bool,
-    /// As of the last grant with which the model had any to spare.
-    slots: u32,
+    /// Slots as of the last grant with which the model had any to spare, in 1/32.
+    parts: u32,
 }
 
 impl Spending {
     /// Of a model that follows its policy's rules; none before [`Spending::resize`].
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, may: false, is_short_of_slots: false, slots: 0 }
+        Self { rules, may: false, is_short_of_slots: false, parts: 0 }
     }
 
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.is_short_of_slots = grant.is_short_of_slots;
-        self.slots = if grant.spare > 0 { grant.spare } else { self.slots };
+        let parts = grant.spare_parts();
+        self.parts = if parts > 0 { parts } else { self.parts };
     }
 
     /// The traffic is estimated anew. Rules that are not the policy's own are followed because tasks were lost under those.
@@ -42,8 +44,9 @@ impl Spending {
     /// one serves these too: while there are slots to spare, it need not be larger than they need to keep up with the traffic.
     pub(crate) fn floor(&self, floor: u32, rate: &RateMeter, latency: &Latency) -> u32 {
         let Some(rate) = rate.rate().filter(|_| self.has_spare()) else { return floor };
-        let per_slot = |b: u32| rate.time_for(b.into()).times(self.slots.into());
-        (1..floor).find(|&b| latency.of(b) <= per_slot(b)).unwrap_or(floor)
+        let on_all = |b: u32| rate.time_for(b.into()).times(self.parts.into());
+        let taken = |b: u32| latency.of(b).times(PARTS_OF_SLOT.into());
+        (1..floor).find(|&b| taken(b) <= on_all(b)).unwrap_or(floor)
     }
 
     /// Slots for accuracy, as far as the model knows.

@@ -12,6 +12,7 @@ use crate::execution::prediction::{BatchShape, ExecutionModel};
 use crate::model::formation::{self, Horizon, Window};
 use crate::model::queue::DeadlineQueue;
 use crate::model::rate::Rate;
+use crate::rank::PARTS_OF_SLOT;
 use baton_types::{Nanos, Variants};
 
 /// How the variant of a batch is chosen.
@@ -62,7 +63,7 @@ impl ModelState {
             execution: &self.sizing.execution,
             horizon,
             grant,
-            slots: if self.sizing.spending.has_spare() { grant.spare } else { 0 },
+            parts: if self.sizing.spending.has_spare() { grant.spare_parts() } else { 0 },
             rate: self.sizing.rate.rate(),
             objective: self.sizing.slo - self.network.response,
             window,
@@ -70,7 +71,7 @@ impl ModelState {
             deadline: self.queue.deadline(window.head),
         };
         let (batch, variant) = match self.choice {
-            Choice::QueueFit => (window.batch, offer.queue_fit()),
+            Choice::QueueFit => offer.queue_fit(),
             Choice::SlackFit { width } => offer.slack_fit(width),
             Choice::MaxAccuracy => offer.max_accuracy(),
             Choice::MaxBatch => (window.batch, offer.most_accurate(window.batch)),
@@ -87,8 +88,8 @@ struct Offer<'a> {
     /// With the cheapest variant.
     horizon: Horizon<'a>,
     grant: &'a Grant,
-    /// That may be kept for accuracy, the granted one included.
-    slots: u32,
+    /// Slots that may be kept for accuracy, the granted one included, in 1/32.
+    parts: u32,
     /// At which tasks come, once that is known.
     rate: Option<Rate>,
     /// From a task's arrival to its deadline.
@@ -110,8 +111,8 @@ struct Coming {
 }
 
 /// How often one of these slots becomes free if each is taken for so long.
-fn spaced(time: Nanos, slots: u32) -> Nanos {
-    Nanos(time.0 / u64::from(slots))
+fn spaced(time: Nanos, parts: u32) -> Nanos {
+    Nanos(time.0 * u64::from(PARTS_OF_SLOT) / u64::from(parts))
 }
 
 impl Offer<'_> {
@@ -140,27 +141,45 @@ impl Offer<'_> {
         self.best(|variant| self.fits(variant, batch))
     }
 
-    /// Where other models may need the slot, or the model's own tasks, it is not kept for accuracy.
-    fn queue_fit(&self) -> u16 {
-        let batch = self.window.batch;
-        match self.slots {
-            0 => self.floor,
-            slots => {
-                self.best(|variant| self.fits(variant, batch) && self.rest_fits(variant, slots))
-            }
+    /// Where other models may need the slot, or the model's own tasks, it is not kept for accuracy. A dear variant gets as many
+    /// tasks as end in time with it; the rest of the window waits for the next slot.
+    fn queue_fit(&self) -> (u32, u16) {
+        let whole = self.window.batch;
+        if self.parts == 0 {
+            return (whole, self.floor);
         }
+        let does = |variant| {
+            let size = self.largest(variant);
+            size.is_some_and(|batch| {
+                self.leaves_time(variant, batch) && self.rest_fits(variant, batch)
+            })
+        };
+        let variant = self.best(does);
+        let is_given = variant > self.floor || does(variant);
+        (self.largest(variant).filter(|_| is_given).unwrap_or(whole), variant)
+    }
+
+    /// As many of the window's tasks as end in time with this variant; `None` if not even the head does.
+    fn largest(&self, variant: u16) -> Option<u32> {
+        let fits = |batch| self.fits(variant, batch);
+        fits(1).then(|| formation::largest(1, self.window.batch, fits))
+    }
+
+    /// Where the model has its turn on a slot that others need: whether their tasks can wait until the batch ends.
+    fn leaves_time(&self, variant: u16, batch: u32) -> bool {
+        self.grant.spare > 0 || self.takes(variant, batch) <= self.grant.part.longest()
     }
 
     /// Whether everything else ends in time if the slots serve it in deadline order with the same variant, or with a dearer
     /// one where tasks ask for it, and become free evenly spaced: what waits behind the window, in full batches, and what is
     /// expected to come until the next slot is free.
-    fn rest_fits(&self, variant: u16, slots: u32) -> bool {
+    fn rest_fits(&self, variant: u16, batch: u32) -> bool {
         let full = self.latency(variant).batch_max();
-        let to_next = spaced(self.takes(variant, self.window.batch), slots);
+        let to_next = spaced(self.takes(variant, batch), self.parts);
         let coming = self.coming_within(to_next);
         let mut joined = 0;
-        let mut start = self.horizon.start(self.window.batch) + to_next;
-        let mut head = self.window.head + self.window.batch as usize;
+        let mut start = self.horizon.start(batch) + to_next;
+        let mut head = self.window.head + batch as usize;
         while head < self.queue.len() {
             let waiting = full.min((self.queue.len() - head) as u32);
             joined = coming.min(u64::from(full - waiting));
@@ -168,11 +187,11 @@ impl Offer<'_> {
             if start + latency.of(waiting + joined as u32) > self.queue.deadline(head) {
                 return false;
             }
-            start = start + spaced(latency.of(full), slots);
+            start = start + spaced(latency.of(full), self.parts);
             head += full as usize;
         }
         let arrivals = Coming { first: joined, all: coming, within: to_next };
-        arrivals.first == arrivals.all || self.coming_fits(&arrivals, variant, slots, start)
+        arrivals.first == arrivals.all || self.coming_fits(&arrivals, variant, start)
     }
 
     /// Tasks that are expected to come in this time, to the nearest.
@@ -182,11 +201,12 @@ impl Offer<'_> {
 
     /// Whether tasks that come evenly spaced end in time, in batches of a size that the slots can take turns with. Starts and
     /// deadlines are evenly spaced, so the ends of the row decide; the last batch may be a smaller one.
-    fn coming_fits(&self, coming: &Coming, variant: u16, slots: u32, start: Nanos) -> bool {
+    fn coming_fits(&self, coming: &Coming, variant: u16, start: Nanos) -> bool {
         let latency = self.latency(variant);
-        let takes_turns = |b: u32| spaced(latency.of(b), slots) + latency.of(b) <= self.objective;
+        let takes_turns =
+            |b: u32| spaced(latency.of(b), self.parts) + latency.of(b) <= self.objective;
         let size = formation::largest(1, latency.batch_max(), takes_turns);
-        let turn = spaced(latency.of(size), slots);
+        let turn = spaced(latency.of(size), self.parts);
         let fits = |nth: u64| {
             let before = coming.first + nth * u64::from(size);
             let batch = (coming.all - before).min(u64::from(size)) as u32;

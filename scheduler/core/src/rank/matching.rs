@@ -138,7 +138,7 @@ impl RankState {
         let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, (model, candidate.delay));
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        let spare = self.spare(subcluster, model);
+        let (spare, part) = self.spare(subcluster, model, &candidate);
         let is_short_of_slots = self.is_short_of_slots(model);
         let grant = Grant {
             gpu,
@@ -148,6 +148,7 @@ impl RankState {
             slot_wait,
             longest,
             spare,
+            part,
             is_short_of_slots,
         };
         out.grant(model, grant);

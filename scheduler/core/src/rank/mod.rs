@@ -8,6 +8,7 @@ mod catalogue;
 mod eligibility;
 pub(crate) mod gpus;
 mod matching;
+mod part;
 mod ports;
 mod reserve;
 mod residency;
@@ -27,6 +28,9 @@ use crate::rank::reserve::{Demand, OwnWork, Reserve};
 use crate::rank::residency::Residency;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 use slot_wait::Waited;
+
+pub(crate) use part::PARTS_OF_SLOT;
+pub use part::SlotPart;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.
 const TURNS_PER_BAD: u64 = 100;

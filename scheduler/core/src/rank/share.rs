@@ -1,14 +1,23 @@
 //! How many slots a model may have for longer than its tasks need: those that the other models of its sub-cluster leave
 //! it. A model with variants spends them on accuracy (`model/variant.rs`); nothing here knows of that.
 
+use super::part::{PARTS_OF_SLOT, SlotPart};
 use super::{Model, RankState};
 use crate::candidate::{Candidate, Gpu};
 use baton_types::{ModelId, SubclusterId};
 
+/// In 1/32 slots.
+const SLOT: u64 = PARTS_OF_SLOT as u64;
+
 impl RankState {
     /// Of the slots on which the model may run, those that the others do not need, if the model has batches on no more
-    /// of them; else none.
-    pub(super) fn spare(&mut self, subcluster: SubclusterId, model: ModelId) -> u32 {
+    /// of them; else none. Where they leave less than a slot, the part of it that they leave.
+    pub(super) fn spare(
+        &mut self,
+        subcluster: SubclusterId,
+        model: ModelId,
+        candidate: &Candidate,
+    ) -> (u32, SlotPart) {
         let slots = if self.residency.binds(model) {
             self.residency.slots(model).count() as u32
         } else {
@@ -17,13 +26,23 @@ impl RankState {
         let entry = &mut self.models[model.0 as usize];
         let reserve = &self.reserves[subcluster.0 as usize];
         let needed = entry.work.needed_by_others(reserve);
-        let left = u64::from(slots).saturating_sub(needed) as u32;
+        let left = (u64::from(slots) * SLOT).saturating_sub(needed);
         // Back and forth, dear batches would hold slots while others of the model take the rest.
-        let to_return = u32::from(entry.left == 0);
-        let is_short = entry.work.needs_more_than(left.saturating_sub(to_return));
-        let spare = if needed > 0 && is_short { 0 } else { left };
-        entry.left = if spare == slots { u32::MAX } else { spare };
-        if entry.taken > spare { 0 } else { spare }
+        let to_return = if entry.left == 0 { SLOT.min(left / 2) } else { 0 };
+        let is_short = needed > 0 && entry.work.needs_more_than(left - to_return);
+        let left = if is_short { 0 } else { left };
+        let whole = (left / SLOT) as u32;
+        // Less than a slot is a turn on one.
+        entry.left = match whole {
+            _ if needed == 0 => u32::MAX,
+            0 => u32::from(left > 0),
+            whole => whole,
+        };
+        if entry.taken > entry.left || whole > 0 || candidate.excess != Candidate::WITHIN_SPARE {
+            return (if entry.taken > entry.left { 0 } else { whole }, SlotPart::NONE);
+        }
+        let longest = reserve.others_can_wait(&entry.work, entry.demand.slack);
+        (0, SlotPart::new(left as u32, longest))
     }
 
     /// As of the last [`RankState::spare`].

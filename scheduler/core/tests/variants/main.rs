@@ -7,8 +7,8 @@ mod spending;
 
 use baton_core::{
     Batch, Candidate, Choice, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
-    Unserved, Variant, Variants,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, SlotPart,
+    Slowdown, TaskId, Unserved, Variant, Variants,
 };
 use proptest::prelude::*;
 
@@ -125,6 +125,7 @@ fn grant(spare: u32, slowdown: Slowdown) -> Grant {
         slot_wait: Nanos::ZERO,
         longest: Nanos::MAX,
         spare,
+        part: SlotPart::NONE,
         is_short_of_slots: spare == 0,
     }
 }

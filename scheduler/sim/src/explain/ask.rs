@@ -2,7 +2,7 @@
 
 use baton_core::{
     Batch, Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, ModelSink, ModelState, Nanos,
-    Slowdown, TaskId, Unserved,
+    SlotPart, Slowdown, TaskId, Unserved,
 };
 
 use super::story::Place;
@@ -30,6 +30,7 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
         slot_wait,
         longest,
         spare,
+        part: SlotPart::NONE,
         is_short_of_slots: false,
     };
     model.clone().on_grant(now, grant, &mut answer);
@@ -88,6 +89,7 @@ mod tests {
             slot_wait: Nanos::ZERO,
             longest,
             spare: 1,
+            part: SlotPart::NONE,
             is_short_of_slots: false,
         };
         let mut out = Answer::default();

@@ -367,10 +367,15 @@ fn faded(mut sum: u64, ticks: u64) -> u64 {
 
 /// Slots for a load with this variance: a standard deviation above the mean.
 fn deviation_above(load: u64, variance: u64) -> u64 {
-    (load + variance.isqrt() * ROOT_OF_SLOT).div_ceil(SLOT)
+    above(load, variance).div_ceil(SLOT)
 }
 
-fn class_of(length: Nanos) -> usize {
+/// A load and its standard deviation, as work.
+fn above(load: u64, variance: u64) -> u64 {
+    load + variance.isqrt() * ROOT_OF_SLOT
+}
+
+pub(crate) fn class_of(length: Nanos) -> usize {
     let log2 = length.0.max(1).ilog2();
     if log2 < SHORTEST_LOG2 {
         return 0;
@@ -380,7 +385,7 @@ fn class_of(length: Nanos) -> usize {
 }
 
 /// The shortest length of a class but the first, a multiple of 1,024 ns.
-fn length_of(class: usize) -> Nanos {
+pub(crate) fn length_of(class: usize) -> Nanos {
     Nanos((4 + class as u64 % 4) << (SHORTEST_LOG2 as usize - 2 + class / 4))
 }
 

@@ -1,7 +1,8 @@
 //! One model's part of a sub-cluster's load.
 
 use super::peaks::Peak;
-use super::{DISPERSION_ONE, Demand, PARTS, Reserve, SLOT, TICK, class_of, deviation_above, faded};
+use super::{DISPERSION_ONE, Demand, PARTS, Reserve, SLOT, TICK, above, class_of, faded};
+use crate::rank::part::PARTS_OF_SLOT;
 use baton_types::Nanos;
 
 /// Standard deviations above the mean up to which the slots that the other models keep busy are left to them.
@@ -65,17 +66,24 @@ impl OwnWork {
         others.saturating_mul(PARTS) / self.work.max(1)
     }
 
-    /// Slots that the other models need: those that they keep busy on average, and some deviations more.
+    /// As of the last look at it.
+    pub(super) fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// In 1/32, slots that the other models need: those that they keep busy on average, and some deviations more.
     pub(crate) fn needed_by_others(&mut self, reserve: &Reserve) -> u64 {
         self.fade(reserve);
         let work = reserve.total.saturating_sub(self.work);
         let varying = reserve.varying.saturating_sub(self.varying);
-        deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
+        let variance = varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS;
+        above(work, variance).div_ceil(SLOT / u64::from(PARTS_OF_SLOT))
     }
 
-    /// The model keeps more slots busy on average than these, even in efficient batches. As of the last look at its work.
-    pub(crate) fn needs_more_than(&self, slots: u32) -> bool {
-        self.work > u64::from(slots) * SLOT
+    /// The model keeps more slots busy on average than these, in 1/32, even in efficient batches. As of the last look at its
+    /// work.
+    pub(crate) fn needs_more_than(&self, parts: u64) -> bool {
+        self.work > parts * (SLOT / u64::from(PARTS_OF_SLOT))
     }
 
     fn fade(&mut self, reserve: &Reserve) {
@@ -96,6 +104,6 @@ mod tests {
     #[test]
     fn a_model_needs_another_slot_if_it_keeps_more_than_these_busy() {
         let own = |work| OwnWork { work, ..OwnWork::default() };
-        assert!(!own(2 * SLOT).needs_more_than(2) && own(2 * SLOT + 1).needs_more_than(2));
+        assert!(!own(2 * SLOT).needs_more_than(64) && own(2 * SLOT + 1).needs_more_than(64));
     }
 }

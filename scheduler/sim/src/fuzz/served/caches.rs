@@ -171,7 +171,7 @@ impl Course {
     /// Of kind `k` of several, as a key of its `[[model]]`.
     fn of(self, k: usize, kinds: usize, span: Span) -> String {
         match self {
-            Self::Sines { period_s } if k % 2 == 0 => {
+            Self::Sines { period_s } if k.is_multiple_of(2) => {
                 format!("load = {{ shape = \"sine\", period_s = {period_s}, amplitude = 0.9 }}\n")
             }
             Self::Drift { each_s } => {
