@@ -119,6 +119,12 @@ impl ExecutionModel {
         &self.first
     }
 
+    /// ℓ(1) of the variant after the cheapest, or else of the cheapest.
+    #[inline]
+    pub(crate) fn dearer_alone(&self) -> Nanos {
+        self.of_kind(BatchShape { variant: 1, ..BatchShape::of(1) }).alone()
+    }
+
     /// Variants of the model.
     pub fn variants(&self) -> u16 {
         (self.kinds() / usize::from(self.classes)) as u16

@@ -107,7 +107,7 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
-        self.spending.note_grant(grant);
+        self.spending.note_grant(grant, self.execution.dearer_alone());
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();

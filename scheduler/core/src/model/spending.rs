@@ -8,6 +8,7 @@ use crate::model::rate::RateMeter;
 use crate::model::sizing::LOSING;
 use crate::policy::Rules;
 use crate::rank::PARTS_OF_SLOT;
+use baton_types::Nanos;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -28,8 +29,12 @@ impl Spending {
         Self { rules, may: false, is_short_of_slots: false, parts: 0 }
     }
 
-    pub(crate) fn note_grant(&mut self, grant: &Grant) {
-        self.is_short_of_slots = grant.is_short_of_slots;
+    /// Where the model has its turn on a slot that others need, and even a single task with the variant after the cheapest,
+    /// which takes `dearer`, would make them late, it has no use for that.
+    pub(crate) fn note_grant(&mut self, grant: &Grant, dearer: Nanos) {
+        let part = grant.part;
+        self.is_short_of_slots = grant.is_short_of_slots
+            || grant.spare == 0 && part.in_32nds() > 0 && part.longest() < dearer;
         let parts = grant.spare_parts();
         self.parts = if parts > 0 { parts } else { self.parts };
     }

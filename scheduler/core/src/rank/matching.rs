@@ -138,7 +138,7 @@ impl RankState {
         let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, (model, candidate.delay));
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        let (spare, part) = self.spare(subcluster, model, &candidate);
+        let (spare, part) = self.spare(subcluster, model);
         let is_short_of_slots = self.is_short_of_slots(model);
         let grant = Grant {
             gpu,

@@ -12,12 +12,7 @@ const SLOT: u64 = PARTS_OF_SLOT as u64;
 impl RankState {
     /// Of the slots on which the model may run, those that the others do not need, if the model has batches on no more
     /// of them; else none. Where they leave less than a slot, the part of it that they leave.
-    pub(super) fn spare(
-        &mut self,
-        subcluster: SubclusterId,
-        model: ModelId,
-        candidate: &Candidate,
-    ) -> (u32, SlotPart) {
+    pub(super) fn spare(&mut self, subcluster: SubclusterId, model: ModelId) -> (u32, SlotPart) {
         let slots = if self.residency.binds(model) {
             self.residency.slots(model).count() as u32
         } else {
@@ -38,11 +33,12 @@ impl RankState {
             0 => u32::from(left > 0),
             whole => whole,
         };
-        if entry.taken > entry.left || whole > 0 || candidate.excess != Candidate::WITHIN_SPARE {
-            return (if entry.taken > entry.left { 0 } else { whole }, SlotPart::NONE);
+        if entry.taken > entry.left {
+            return (0, SlotPart::NONE);
         }
-        let longest = reserve.others_can_wait(&entry.work, entry.demand.slack);
-        (0, SlotPart::new(left as u32, longest))
+        let longest = || reserve.others_can_wait(&entry.work, entry.demand.slack);
+        let part = if whole > 0 { SlotPart::NONE } else { SlotPart::new(left as u32, longest()) };
+        (whole, part)
     }
 
     /// As of the last [`RankState::spare`].

@@ -127,6 +127,8 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
+    /// The shortest two classes of which the same can be said of their tasks, however short their executions are.
+    impatient: [usize; 2],
     losing: Option<Losing>,
     /// As of the last tick.
     bad_rate: u32,
@@ -146,6 +148,7 @@ impl Reserve {
             load: 0,
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
+            impatient: [CLASSES; 2],
             losing: None,
             bad_rate: 0,
             rules: Alternative::Own.rules(),
@@ -271,7 +274,7 @@ impl Reserve {
 
     fn reckon(&mut self) {
         self.load = self.work.iter().map(|work| work.time).sum();
-        (self.shortest, self.losing) = (CLASSES, self.find_losing());
+        self.losing = self.find_losing();
         let (mut shorter, mut kept) = (Work::default(), Kept::default());
         for class in 0..CLASSES {
             self.kept[class] = kept;
@@ -280,11 +283,22 @@ impl Reserve {
                 shorter = shorter.plus(work);
                 kept = self.kept_for(&shorter);
             }
-            if self.shortest == CLASSES && shorter.time > self.load / REMARKABLE {
-                self.shortest = class;
-            }
         }
+        self.shortest = self.worth_mentioning(0, |work| work.time);
+        let first = self.worth_mentioning(0, |work| work.tasks);
+        self.impatient = [first, self.worth_mentioning(first + 1, |work| work.tasks)];
         self.bad_rate = shorter.bad_rate();
+    }
+
+    /// The first class from this one on that has, with those between, more than a small part of the whole.
+    fn worth_mentioning(&self, from: usize, of: fn(&Work) -> u64) -> usize {
+        let least = self.work.iter().map(of).sum::<u64>() / REMARKABLE;
+        let mut sum = 0;
+        let found = self.work.iter().skip(from).position(|work| {
+            sum += of(work);
+            sum > least
+        });
+        found.map_or(CLASSES, |at| from + at)
     }
 
     fn find_losing(&self) -> Option<Losing> {

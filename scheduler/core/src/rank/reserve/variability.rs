@@ -1,7 +1,7 @@
 //! What variability of the demand asks for: slots beside those that are busy on average, and on a
 //! single slot batches that are not too long.
 
-use super::{OwnWork, PARTS, REMARKABLE, Reserve, SLOT, class_of, length_of};
+use super::{CLASSES, OwnWork, PARTS, REMARKABLE, Reserve, SLOT, class_of, length_of};
 use crate::candidate::Candidate;
 use baton_types::Nanos;
 
@@ -31,14 +31,16 @@ impl Reserve {
     }
 
     /// Half of what tasks of the other models can wait, of those that can wait least: behind a batch that is no longer they
-    /// are served in time. `slack` is the model's own. O([`CLASSES`](super::CLASSES)).
+    /// are served in time. `slack` is the model's own. As of the last tick.
+    #[inline]
     pub(crate) fn others_can_wait(&self, own: &OwnWork, slack: Nanos) -> Nanos {
-        let of_others = |class: usize| {
-            let time = self.work[class].time;
-            if class == class_of(slack) { time.saturating_sub(own.work()) } else { time }
-        };
-        let mut classes = 0..self.work.len();
-        let shortest = classes.find(|&class| of_others(class) > self.load / REMARKABLE);
-        shortest.map_or(Nanos::MAX, |class| Nanos(length_of(class).0 / 2))
+        let [first, next] = self.impatient;
+        let time = self.work.get(first).map_or(0, |work| work.time);
+        let is_own =
+            first == class_of(slack) && time.saturating_sub(own.work()) <= self.load / REMARKABLE;
+        match if is_own { next } else { first } {
+            CLASSES => Nanos::MAX,
+            class => Nanos(length_of(class).0 / 2),
+        }
     }
 }
