@@ -104,6 +104,36 @@ fn a_drawn_scenario_can_be_measured_again_by_itself() {
 }
 
 #[test]
+fn a_scenario_with_a_rate_can_be_measured_again_by_itself() {
+    let folder = Folder::new("sim-fuzz-draw");
+    let files = folder.path().display().to_string();
+    for (family, policies) in [("caches", "baton,clockwork:0"), ("supernets", "baton,maxacc")] {
+        let fuzz = |args: &[&str]| {
+            let small = ["--seconds", "1", "--tasks", "1000", "--seeds", "1", "--json"];
+            let draw = ["sim", "fuzz", "--draw", family, "--seed", "5", "--policies", policies];
+            json(&run(&[&draw[..], &small, args].concat()))
+        };
+        let two = fuzz(&["--count", "2", "--from", "4", "--write", &files]);
+        assert_eq!(two["summary"]["scenarios"], 2, "{two}");
+        assert_eq!(two["rows"][0], fuzz(&["--only", "4"])["rows"][0]);
+        let rate = two["rows"][0]["rate_rps"].to_string();
+        let file = folder.path().join(format!("fuzz-{family}-5-4.toml")).display().to_string();
+        let args = ["--scenario", &file, "--policy", "baton", "--rate", &rate, "--json"];
+        let found = json(&run(&[&["sim", "run"][..], &args].concat()));
+        let served = &two["rows"][0]["policies"][0];
+        assert_eq!(
+            (&served["policy"], &served["satisfied"]),
+            (&"baton".into(), &found["satisfied"])
+        );
+        let drawn = fuzz(&["--count", "1", "--dry-run"]);
+        assert!(drawn["scenarios"][0]["rate_rps"].is_number(), "{drawn}");
+    }
+    let unknown = run(&["sim", "fuzz", "--draw", "models"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("give caches or supernets"));
+}
+
+#[test]
 fn what_cannot_be_simulated_fails_and_says_why() {
     let folder = Folder::new("sim-refuse");
     let good = folder.write("good.toml", SCENARIO);

@@ -175,7 +175,7 @@ mod tests {
             slot_wait: Nanos(((1 << WAIT_BITS) - 1) << COARSE),
             longest: Nanos::MAX,
             spare: (1 << SPARE_BITS) - 1,
-            part: SlotPart::NONE,
+            part: SlotPart::new(31, Nanos::MAX),
             is_short_of_slots: false,
         };
         let packed = |grant| unpack_grant(pack_grant(ModelId(1), grant)).1;

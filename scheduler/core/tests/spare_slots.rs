@@ -22,7 +22,7 @@ impl RankSink for Out {
 struct Stage {
     rank: RankState,
     out: Out,
-    grants: [u32; 2],
+    grants: [u32; 3],
 }
 
 fn slot(id: u32) -> Gpu {
@@ -31,10 +31,14 @@ fn slot(id: u32) -> Gpu {
 
 impl Stage {
     fn new() -> Self {
-        let limits = RankLimits { gpus: GPUS, subclusters: 1, copies: 0 };
+        Self::with(GPUS)
+    }
+
+    fn with(gpus: u32) -> Self {
+        let limits = RankLimits { gpus, subclusters: 1, copies: 0 };
         let mut stage =
-            Self { rank: RankState::new(limits, &[HERE; 2]), out: Out::default(), grants: [0; 2] };
-        for id in 0..GPUS {
+            Self { rank: RankState::new(limits, &[HERE; 3]), out: Out::default(), grants: [0; 3] };
+        for id in 0..gpus {
             stage.rank.on_gpu_join(Nanos::ZERO, slot(id), HERE, &mut stage.out);
         }
         stage
@@ -242,8 +246,8 @@ fn what_all_models_need_together_leaves_nothing_for_accuracy() {
     assert_eq!((grant.spare, grant.is_short_of_slots), (0, true), "model 1 leaves one");
     stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: grant.gpu }, &mut stage.out);
     for tick in 0..5_000 {
-        // Half a slot would do now, and one is left: too little to go back and forth.
-        let models = if tick % 2 == 0 { &[0, 1][..] } else { &[1] };
+        // Two thirds of a slot would do now, and one is left: too little to go back and forth.
+        let models = if tick % 3 == 0 { &[1][..] } else { &[0, 1] };
         let grants: Vec<Grant> = models.iter().map(|&model| stage.granted(now, model)).collect();
         grants.iter().for_each(|grant| stage.planned(now, grant.gpu, MS, MS));
         now = now + MS;
@@ -288,4 +292,40 @@ fn what_was_granted_and_not_reported_is_outstanding() {
     assert_eq!(stage.rank.outstanding(), 2);
     stage.rank.on_gpu_leave(grants[1].gpu);
     assert_eq!(stage.rank.outstanding(), 1, "a slot that is gone has none");
+}
+
+/// One slot. In each 4 ms model 1, whose tasks can wait for 60 ms, executes for 1 ms, and model 2, whose tasks can wait for
+/// 3 ms, for 5 µs.
+#[test]
+fn on_one_slot_models_take_turns_that_others_can_wait_for() {
+    let us = Nanos::from_micros;
+    let turn = |with_short: bool| {
+        let mut stage = Stage::with(1);
+        let waits = |slack: Nanos| Candidate { slack, ..Stage::candidate(Nanos::ZERO) };
+        let mut now = Nanos::ZERO;
+        let execute = |stage: &mut Stage, model, now, slack, takes| {
+            let candidate = Candidate { latency: takes, ..waits(slack) };
+            let candidate = Candidate { exec_at: now, invalid_after: now + slack, ..candidate };
+            let grant = stage.offered(model, now, Candidate { latest: now, ..candidate })[0];
+            stage.planned(now, grant.gpu, takes, takes);
+            stage.finished(now + takes, grant.gpu);
+            grant
+        };
+        for _ in 0..500 {
+            execute(&mut stage, 1, now, MS.times(60), MS);
+            if with_short {
+                execute(&mut stage, 2, now + MS, MS.times(3), us(5));
+            }
+            now = now + MS.times(4);
+        }
+        let grant = execute(&mut stage, 0, now, MS.times(20), us(500));
+        assert_eq!((grant.spare, grant.is_short_of_slots), (0, false));
+        grant.part
+    };
+    let part = turn(false);
+    // A quarter, and two deviations of what can wait for 60 times as long as it takes: 0.38 of the slot.
+    assert_eq!(part.in_32nds(), 19);
+    assert!(part.longest() <= MS.times(30) && part.longest() > MS.times(24), "{part:?}");
+    let part = turn(true);
+    assert!(part.longest() <= us(1_500) && part.longest() > us(1_100), "{part:?}");
 }

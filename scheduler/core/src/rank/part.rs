@@ -22,10 +22,10 @@ impl SlotPart {
     /// What [`SlotPart::to_bits`] takes.
     pub const BITS: u32 = PART_BITS + 7;
 
-    /// Less than a slot, in 1/32. Batches may take as long as this, to a fifth less.
-    pub(crate) fn new(in_32nds: u32, longest: Nanos) -> Self {
-        debug_assert!(in_32nds < PARTS_OF_SLOT, "less than a slot");
-        Self { in_32nds: in_32nds as u8, class: class_of(longest) as u8 }
+    /// Less than a slot, in 1/32; more counts as all but one. Batches may take as long as this, to a fifth less.
+    pub fn new(in_32nds: u32, longest: Nanos) -> Self {
+        let in_32nds = in_32nds.min(PARTS_OF_SLOT - 1) as u8;
+        Self { in_32nds, class: class_of(longest) as u8 }
     }
 
     /// The part in 1/32.

@@ -145,23 +145,34 @@ struct Slots {
     coming: u64,
 }
 
-/// Queue-fit as it is written down: the last variant with which the batch ends in time, and everything behind it in full
-/// batches, and what comes until the next slot is free.
-fn expected(variants: &Variants, sealed: &Sealed, waiting: &[u64], slots: Slots) -> u16 {
+/// Queue-fit as it is written down: the last variant with which as many tasks of the window as end in time, and everything
+/// behind them in full batches, and what comes until the next slot is free, end in time. Else the whole window with the
+/// cheapest. `waiting` begins with the window.
+fn expected(variants: &Variants, waiting: &[u64], window: u32, slots: Slots) -> (u32, u16) {
     let Slots { now, count, slowdown, network, coming } = slots;
-    let batch = sealed.tasks.len() as u32;
-    let start = now + network.ctrl + network.data_per_task.times(batch.into());
+    let start = |batch: u32| now + network.ctrl + network.data_per_task.times(batch.into());
     let fits = |profile: &Profile| {
-        let took = slowdown.applied(profile.latency(batch));
-        let to_next = Nanos(took.0 / count);
+        let took = |batch: u32| slowdown.applied(profile.latency(batch));
+        let is_in_time =
+            |&batch: &u32| start(batch) + took(batch) <= Nanos::from_micros(waiting[0]);
+        let batch = (1..=window).rev().find(is_in_time)?;
+        let to_next = Nanos(took(batch).0 / count);
         let arrivals = (2 * to_next.0 * coming / 1_000_000_000).div_ceil(2);
         let arrives = |nth| now + Nanos(to_next.0 * nth / arrivals);
         let deadlines: Vec<Nanos> = (0..arrivals).map(|nth| arrives(nth) + SLO).collect();
-        start + took <= sealed.tasks[0].deadline
-            && rest_fits(profile, start + to_next, (waiting, &deadlines), count)
+        let behind = (&waiting[batch as usize..], &deadlines[..]);
+        rest_fits(profile, start(batch) + to_next, behind, count).then_some(batch)
     };
-    let last = variants.all().iter().rposition(|variant| fits(&variant.profile));
-    last.unwrap_or(0) as u16
+    let last = variants.all().iter().enumerate().rev();
+    let mut last = last.filter_map(|(at, variant)| Some((fits(&variant.profile)?, at as u16)));
+    last.next().unwrap_or((window, 0))
+}
+
+/// How many of the waiting tasks the slot could take by the cheapest variant.
+fn window(model: &ModelState, now: Nanos, slowdown: Slowdown) -> u32 {
+    let (mut model, mut out) = (model.clone(), Sealed::default());
+    model.on_grant(now, Grant { free_at: now, ..grant(0, slowdown) }, &mut out);
+    out.tasks.len() as u32
 }
 
 /// Whether each batch ends in time if the first starts then. Tasks that come fill the last batch of those that wait.
@@ -214,12 +225,14 @@ proptest! {
         let [ctrl, data_per_task] = [ctrl_us, data_us].map(Nanos::from_micros);
         let network = NetworkDelay { ctrl, data_per_task, ..NetworkDelay::default() };
         let model = model_behind(network, &variants);
-        let sealed = seal(&model, &deadlines, spare, slowdown);
-        prop_assume!(!sealed.tasks.is_empty());
-        let first_behind = sealed.tasks.last().unwrap().task.0 as usize + 1;
-        let behind = &deadlines[first_behind..];
+        let whole = seal(&model, &deadlines, 0, slowdown);
+        prop_assume!(!whole.tasks.is_empty());
+        let window = whole.tasks.len() as u32;
+        let waiting = &deadlines[whole.tasks[0].task.0 as usize..];
         let slots = Slots { now: Nanos::ZERO, count: spare.into(), slowdown, network, coming: 0 };
-        prop_assert_eq!(sealed.variant, expected(&variants, &sealed, behind, slots));
+        let sealed = seal(&model, &deadlines, spare, slowdown);
+        let chosen = (sealed.tasks.len() as u32, sealed.variant);
+        prop_assert_eq!(chosen, expected(&variants, waiting, window, slots));
     }
 
     #[test]
@@ -236,9 +249,10 @@ proptest! {
             let deadline = second + SLO;
             model.on_request(second, Request::new(TaskId(task.into()), deadline), &mut out);
         }
+        let window = window(&model, second, Slowdown::NONE);
         let grant = Grant { free_at: second, ..grant(spare, Slowdown::NONE) };
         model.on_grant(second, grant, &mut out);
-        let waiting = vec![(second + SLO).0 / 1_000; batch as usize - out.tasks.len()];
+        let waiting = vec![(second + SLO).0 / 1_000; batch as usize];
         let slots = Slots {
             now: second,
             count: spare.into(),
@@ -246,7 +260,8 @@ proptest! {
             network: NetworkDelay::default(),
             coming,
         };
-        prop_assert_eq!(out.variant, expected(&variants, &out, &waiting, slots));
+        let chosen = (out.tasks.len() as u32, out.variant);
+        prop_assert_eq!(chosen, expected(&variants, &waiting, window, slots));
     }
 
     #[test]

@@ -5,8 +5,12 @@ use baton_core::Alternative;
 
 /// How the model's next batch waits after a grant that said this, with the traffic known: until when, and its claim to slots.
 fn next_after(model: &mut ModelState, is_short_of_slots: bool, from: Nanos) -> (Nanos, u16) {
+    let spare = u32::from(!is_short_of_slots);
+    next_after_grants(model, Grant { is_short_of_slots, ..grant(spare, Slowdown::NONE) }, from)
+}
+
+fn next_after_grants(model: &mut ModelState, grant: Grant, from: Nanos) -> (Nanos, u16) {
     let mut out = Sealed::default();
-    let grant = Grant { is_short_of_slots, ..grant(u32::from(!is_short_of_slots), Slowdown::NONE) };
     for tick in 0..2_000 {
         let now = from + Nanos::from_micros(500 * tick);
         model.on_request(now, Request::new(TaskId(tick), now + SLO), &mut out);
@@ -93,6 +97,43 @@ fn rules_that_a_trial_found_hold_where_no_slot_is_to_spare() {
     assert!(next_after(&mut model, true, Nanos::from_millis(1_000)).0 > Nanos::ZERO);
 }
 
+/// A turn on a slot that others need.
+fn turn(in_32nds: u32, longest_us: u64) -> Grant {
+    let part = SlotPart::new(in_32nds, Nanos::from_micros(longest_us));
+    Grant { part, is_short_of_slots: false, ..grant(0, Slowdown::NONE) }
+}
+
+#[test]
+fn a_turn_on_a_shared_slot_is_no_longer_than_others_can_wait() {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let seal = |tasks: u64, grant: Grant| {
+        let (mut model, mut out) = (model.clone(), Sealed::default());
+        for task in 0..tasks {
+            model.on_request(Nanos::ZERO, Request::new(TaskId(task), SLO), &mut out);
+        }
+        model.on_grant(Nanos::ZERO, grant, &mut out);
+        (out.tasks.len(), out.variant)
+    };
+    // Four take 2.6, 3.7, 4.5, 5.6, 7.6 and 9.8 ms.
+    assert_eq!(seal(4, turn(16, 40_000)), (4, 5));
+    assert_eq!(seal(4, turn(16, 5_600)), (4, 2), "at most 5.24 ms, as the length is told");
+    assert_eq!(seal(4, turn(0, 40_000)), (4, 0));
+    // With a sixteenth of a slot, those behind these sixteen start after sixteen times as long.
+    assert!(seal(20, turn(31, 40_000)).1 > 0);
+    assert_eq!(seal(20, turn(2, 40_000)), (16, 0));
+}
+
+#[test]
+fn a_turn_too_short_for_the_second_variant_is_no_slot_to_spare() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    // Alone the second variant takes 1.9 ms.
+    let (wait, _) = next_after_grants(&mut model, turn(16, 1_500), Nanos::ZERO);
+    assert!(wait > Nanos::ZERO, "it waits for more tasks");
+    let from = Nanos::from_millis(1_000);
+    let (wait, excess) = next_after_grants(&mut model, turn(16, 2_400), from);
+    assert_eq!((wait, excess), (Nanos::ZERO, Candidate::WITHIN_SPARE));
+}
+
 #[test]
 fn a_single_variant_is_a_model_without_any() {
     let one = variants(&P0[..1], 16);
@@ -120,8 +161,8 @@ fn heads_are_given_up_for_no_larger_batch_than_keeps_up_with_the_traffic() {
         model.on_grant(second, grant, &mut out);
         (out.tasks.len(), out.ended.len())
     };
-    assert_eq!(seal_behind(2_000, 1), (2, 0));
+    assert_eq!(seal_behind(2_000, 1), (1, 0), "alone, with the variant after the cheapest");
     assert_eq!(seal_behind(500, 1), (16, 1));
-    assert_eq!(seal_behind(500, 4), (2, 0), "four slots keep up with single tasks");
+    assert_eq!(seal_behind(500, 4), (1, 0), "four slots keep up with single tasks");
     assert_eq!(seal_behind(2_000, 0), (16, 1), "no slot is to spare");
 }

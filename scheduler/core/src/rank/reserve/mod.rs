@@ -290,17 +290,6 @@ impl Reserve {
         self.bad_rate = shorter.bad_rate();
     }
 
-    /// The first class from this one on that has, with those between, more than a small part of the whole.
-    fn worth_mentioning(&self, from: usize, of: fn(&Work) -> u64) -> usize {
-        let least = self.work.iter().map(of).sum::<u64>() / REMARKABLE;
-        let mut sum = 0;
-        let found = self.work.iter().skip(from).position(|work| {
-            sum += of(work);
-            sum > least
-        });
-        found.map_or(CLASSES, |at| from + at)
-    }
-
     fn find_losing(&self) -> Option<Losing> {
         let class = self.work.iter().position(|work| work.bad_rate() > LOSING)?;
         Some(self.losing_at(class))

@@ -303,14 +303,16 @@ fn the_others_are_counted_by_what_they_ask_for() {
 
 #[test]
 fn what_can_wait_needs_fewer_slots_beside_its_mean() {
-    let needed = |slack_ms, dispersion| {
+    let needed_in_32nds = |slack_ms, dispersion| {
         let other = Demand { slack: Nanos(slack_ms * MS), dispersion, bad_rate: 0 };
         let (reserve, mut works) = asked(40, &[(POISSON, 1.0), (other, 4.0)]);
         works[0].needed_by_others(&reserve)
     };
+    let needed = |slack_ms, dispersion| needed_in_32nds(slack_ms, dispersion).div_ceil(32);
     // Each batch takes 4 ms. Two standard deviations above 4, and less as tasks can wait.
     assert_eq!([0, 4, 12, 60, 4_000].map(|slack_ms| needed(slack_ms, 16)), [8, 7, 6, 5, 4]);
     assert_eq!([0, 12].map(|slack_ms| needed(slack_ms, 64)), [12, 8], "twice the deviation");
+    assert_eq!(needed_in_32nds(4_000, 16), 124, "as measured, less than four slots");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What variability of the demand asks for: slots beside those that are busy on average, and on a
 //! single slot batches that are not too long.
 
-use super::{CLASSES, OwnWork, PARTS, REMARKABLE, Reserve, SLOT, class_of, length_of};
+use super::{CLASSES, OwnWork, PARTS, REMARKABLE, Reserve, SLOT, Work, class_of, length_of};
 use crate::candidate::Candidate;
 use baton_types::Nanos;
 
@@ -28,6 +28,17 @@ impl Reserve {
     pub(crate) fn longest(&self, slack: Nanos) -> Nanos {
         let is_longer = self.shortest < class_of(Nanos(slack.0 / 2));
         if self.slots == 1 && is_longer { length_of(self.shortest) } else { Nanos::MAX }
+    }
+
+    /// The first class from this one on that has, with those between, more than a small part of the whole.
+    pub(super) fn worth_mentioning(&self, from: usize, of: fn(&Work) -> u64) -> usize {
+        let least = self.work.iter().map(of).sum::<u64>() / REMARKABLE;
+        let mut sum = 0;
+        let found = self.work.iter().skip(from).position(|work| {
+            sum += of(work);
+            sum > least
+        });
+        found.map_or(CLASSES, |at| from + at)
     }
 
     /// Half of what tasks of the other models can wait, of those that can wait least: behind a batch that is no longer they
