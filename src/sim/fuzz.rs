@@ -31,7 +31,7 @@ pub(crate) fn run(args: &SimFuzzArgs) -> CommandResult {
         let contest = ServedContest { policy, others, seeds };
         let rows = measure(&drawn, |scenario, drawn| served(&contest, scenario, drawn))?;
         let summary = ServedSummary::new(&rows, |index| replay(args, index));
-        return tell(args, json!(rows), json!(summary), || served_text::text(&rows, &summary));
+        return tell(args, &json!(rows), &json!(summary), || served_text::text(&rows, &summary));
     }
     let all = args.all || args.only.is_some();
     let contest = Contest { policy, others, seeds, all };
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &SimFuzzArgs) -> CommandResult {
         Ok((fuzz_text::line(&row), row))
     })?;
     let summary = Summary::new(&rows, |index| replay(args, index));
-    tell(args, json!(rows), json!(summary), || fuzz_text::text(&rows, &summary))
+    tell(args, &json!(rows), &json!(summary), || fuzz_text::text(&rows, &summary))
 }
 
 fn draw(args: &SimFuzzArgs) -> Vec<DrawnScenario> {
@@ -123,8 +123,8 @@ fn served(
 
 fn tell(
     args: &SimFuzzArgs,
-    rows: Value,
-    summary: Value,
+    rows: &Value,
+    summary: &Value,
     text: impl FnOnce() -> String,
 ) -> CommandResult {
     let object = json!({

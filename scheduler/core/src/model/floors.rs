@@ -101,7 +101,7 @@ impl ModelState {
             if self.asks(rank) {
                 let gone = self.queue.get(rank).task;
                 self.queue.remove_at(rank);
-                self.give_up(gone, DropReason::Accuracy, out);
+                self.give_up(gone, DropReason::Window, out);
             }
         }
     }

@@ -177,7 +177,7 @@ fn after_a_loss(lost_ms_ago: Option<u64>, accuracy_min: u32) -> (usize, u16, Vec
 /// Twelve take 23.7 ms by the most accurate variant, and six take 3.4 ms by the cheapest.
 #[test]
 fn while_others_are_lost_those_that_ask_for_much_are_given_up() {
-    let given_up = vec![DropReason::Accuracy; 6];
+    let given_up = vec![DropReason::Window; 6];
     assert_eq!(after_a_loss(None, 80_160), (12, 5, vec![]));
     assert_eq!(after_a_loss(Some(1), 80_160), (6, 0, given_up.clone()));
     assert_eq!(after_a_loss(Some(36), 80_160), (6, 0, given_up), "within an objective");

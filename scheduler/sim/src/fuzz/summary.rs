@@ -6,7 +6,7 @@ use super::contest::Row;
 use super::latency::AtLoad;
 
 /// Rows named as the worst.
-pub(super) const WORST: usize = 12;
+const WORST: usize = 12;
 /// A few tasks decide where the highest goodput is below this part of the bound, because hardly any
 /// task may wait for another, or where some model has fewer tasks: three of them are 1 %.
 const LIGHT: f64 = 0.05;
@@ -129,15 +129,21 @@ fn worst(
     against: fn(&Row) -> String,
     replay: impl Fn(u32) -> String,
 ) -> Vec<Worst> {
-    let mut valued: Vec<(f64, &Row)> =
-        rows.iter().filter_map(|&row| Some((value(row)?, row))).collect();
+    let valued = rows.iter().filter_map(|&row| Some((value(row)?, row)));
+    lowest(valued, |row| (row.index, row.description.clone(), against(row)), replay)
+}
+
+/// The rows with the lowest values; `named` gives a row's index, description, and what it lost against.
+pub(super) fn lowest<'a, R: 'a>(
+    valued: impl Iterator<Item = (f64, &'a R)>,
+    named: impl Fn(&R) -> (u32, String, String),
+    replay: impl Fn(u32) -> String,
+) -> Vec<Worst> {
+    let mut valued: Vec<(f64, &R)> = valued.collect();
     valued.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let worst = |(value, row): (f64, &Row)| Worst {
-        index: row.index,
-        value,
-        against: against(row),
-        description: row.description.clone(),
-        replay: replay(row.index),
+    let worst = |(value, row): (f64, &R)| {
+        let (index, description, against) = named(row);
+        Worst { index, value, against, description, replay: replay(index) }
     };
     valued.into_iter().take(WORST).map(worst).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::summary::{Quantiles, WORST, Worst, quantiles};
+use super::super::summary::{Quantiles, Worst, lowest, quantiles};
 use super::contest::ServedRow;
 
 /// See the module documentation.
@@ -42,15 +42,7 @@ fn worst(
     against: impl Fn(&ServedRow) -> String,
     replay: impl Fn(u32) -> String,
 ) -> Vec<Worst> {
-    let valued = |row| Some((value(row).filter(|&value| value < 1.0)?, row));
-    let mut valued: Vec<(f64, &ServedRow)> = rows.iter().filter_map(valued).collect();
-    valued.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let worst = |(value, row): (f64, &ServedRow)| Worst {
-        index: row.index,
-        value,
-        against: against(row),
-        description: row.description.clone(),
-        replay: replay(row.index),
-    };
-    valued.into_iter().take(WORST).map(worst).collect()
+    let behind = |row| Some((value(row).filter(|&value| value < 1.0)?, row));
+    let named = |row: &ServedRow| (row.index, row.description.clone(), against(row));
+    lowest(rows.iter().filter_map(behind), named, replay)
 }
