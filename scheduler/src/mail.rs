@@ -272,10 +272,10 @@ mod tests {
                 slot_wait,
                 longest,
                 spare,
-                part: SlotPart::NONE,
+                part: SlotPart::new(21, latency),
                 is_short_of_slots: spare % 2 == 1,
             };
-            let model = ModelId(u32::MAX - 9);
+            let model = ModelId((1 << MODEL_BITS) - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }
     }
