@@ -294,8 +294,8 @@ fn what_was_granted_and_not_reported_is_outstanding() {
     assert_eq!(stage.rank.outstanding(), 1, "a slot that is gone has none");
 }
 
-/// One slot. In each 4 ms model 1, whose tasks can wait for 60 ms, executes for 1 ms, and model 2, whose tasks can wait for
-/// 3 ms, for 5 µs.
+/// One slot. In each 4 ms model 1, whose tasks can wait for 60 ms, executes for 1 ms, model 0, whose tasks can wait for 20 ms,
+/// for half as long, and model 2, whose tasks can wait for 3 ms, for 5 µs.
 #[test]
 fn on_one_slot_models_take_turns_that_others_can_wait_for() {
     let us = Nanos::from_micros;
@@ -313,8 +313,9 @@ fn on_one_slot_models_take_turns_that_others_can_wait_for() {
         };
         for _ in 0..500 {
             execute(&mut stage, 1, now, MS.times(60), MS);
+            execute(&mut stage, 0, now + MS, MS.times(20), us(500));
             if with_short {
-                execute(&mut stage, 2, now + MS, MS.times(3), us(5));
+                execute(&mut stage, 2, now + MS.times(2), MS.times(3), us(5));
             }
             now = now + MS.times(4);
         }
