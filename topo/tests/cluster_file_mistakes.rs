@@ -304,7 +304,7 @@ fn a_supernet_beside_others_on_a_single_slot_is_a_warning() {
     assert_eq!(
         found,
         [
-            "c.toml:1: model[0].variant: shares a single GPU slot with other models, and gets its cheapest variant while these are asked for; \
+            "c.toml:4: model[0].variant: shares a single GPU slot with other models, and gets its cheapest variant while these are asked for; \
           fix: give its sub-cluster a second slot, or the model a sub-cluster of its own"
         ],
     );
