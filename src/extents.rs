@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 
 use baton_backend::profile::{answer_shapes, open_driver, usual_device};
-use baton_topo::{Device, ModelSpec, OpenDim, Problem, open_dims, read_model};
+use baton_topo::{Device, ModelSpec, OpenDim, Problem, open_dims, read_measured_model};
 use toml::{Table, Value};
 
 use crate::model::in_a_file;
@@ -44,7 +44,7 @@ fn read(table: &Table) -> Result<ModelSpec, Vec<Problem>> {
     // A model that replaces another one keeps its objective.
     table.entry("slo_ms").or_insert_with(|| SLO_MS.into());
     let text = in_a_file(table).unwrap_or_default();
-    read_model(&text, Path::new(""), None).map(|model| model.spec)
+    read_measured_model(&text).map(|model| model.spec)
 }
 
 /// Dimensions of outputs that neither the table nor an input has.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use baton_backend::pull::{GiveUp, ModelFolder};
 use baton_client::signature::{Extent, TensorSpec};
 use baton_client::{Operator, ServedModel};
-use baton_topo::{ModelFolderSpec, describe_pulled, is_url, per_cent};
+use baton_topo::{ModelFolderSpec, describe_pulled, is_url, per_cent, read_model};
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -87,6 +87,8 @@ fn complete(table: &mut Table) -> Result<(), Box<dyn Error>> {
     if let Some(dims) = extents::complete(table, None)? {
         tracing::info!(dims, "an execution tells how long the answers are");
     }
+    // For its warnings: the scheduler's are in a log that the operator may not see. It refuses what is wrong itself.
+    drop(read_model(&in_a_file(table.clone())?, Path::new(""), None));
     Ok(())
 }
 

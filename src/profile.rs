@@ -9,7 +9,7 @@ use baton_backend::profile::{
     ProfileError, Progress, RunLimits, open_driver, profile, usual_device,
 };
 use baton_core::Nanos;
-use baton_topo::{Cluster, Device, ModelSpec, Problem, ProfileFile, read_model};
+use baton_topo::{Cluster, Device, ModelSpec, Problem, ProfileFile, read_measured_model};
 use serde_json::json;
 use toml::Table;
 
@@ -98,7 +98,7 @@ pub(crate) fn of_file(
     table.extend(batch_max.map(|most| ("batch_max".to_owned(), most.into())));
     insert(&mut table, keys);
     let dims = extents::complete(&mut table, device)?;
-    let table = read_model(&in_a_file(table)?, Path::new(""), None).map_err(|problems| {
+    let table = read_measured_model(&in_a_file(table)?).map_err(|problems| {
         format!("the model cannot be measured:\n{}", Problem::lines(&problems))
     })?;
     Ok(Subject { model: table.spec, dims })

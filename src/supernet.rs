@@ -34,6 +34,7 @@ fn run_export(args: &SupernetExportArgs) -> CommandResult {
     let checkpoint = Checkpoint::read(&args.checkpoint)?;
     let form = if args.is_static { Form::Static } else { Form::Super };
     let files = export(&checkpoint, form, &args.variants)?;
+    warn_of_unused(&checkpoint);
     let name = &checkpoint.description.name;
     let written = match form {
         Form::Super => {
@@ -57,6 +58,21 @@ fn run_export(args: &SupernetExportArgs) -> CommandResult {
     }
     say(&if args.json { report_json(&written) } else { report(&written) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn warn_of_unused(checkpoint: &Checkpoint) {
+    let unused = checkpoint.unused();
+    if !unused.is_empty() {
+        let weights = checkpoint.description.weights.display();
+        let named = unused[..unused.len().min(8)].join(", ");
+        let more = match unused.len().saturating_sub(8) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        tracing::warn!(
+            "no layer of the description has these tensors of {weights}: {named}{more}; fix: check the layers' names, or leave the tensors out"
+        );
+    }
 }
 
 fn report(written: &[(PathBuf, &Exported)]) -> String {

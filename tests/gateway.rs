@@ -136,6 +136,14 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
         assert_eq!(answer.status, status, "{path}: {answer:?}");
         assert!(answer.error().contains(words), "{path}: {answer:?}");
     }
+    for (method, path, allow) in [("GET", QUICK, "POST"), ("POST", "/v2", "GET, HEAD")] {
+        http.send(method, path, "", b"");
+        assert_eq!(http.answer().header("allow"), Some(allow), "{method} {path}");
+    }
+    for (path, status) in [("/v2/health/ready", 200), ("/v2/models/quick", 200), (QUICK, 405)] {
+        http.send("HEAD", path, "", b"");
+        assert_eq!(http.answer().status, status, "HEAD {path}");
+    }
     assert_eq!(http.post(QUICK, "", &one()).status, 200);
     http.write(
         b"POST /v2/models/quick/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n",
@@ -174,7 +182,15 @@ fn without_a_scheduler_the_gateway_says_so_and_serves_again_when_it_is_back() {
     let mut cluster = Cluster::quick_and_slow("gateway-scheduler");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
-    assert_eq!(http.get("/v2/health/ready").status, 200);
+    for (path, said) in [
+        ("/v2/health/live", r#"{"live":true}"#),
+        ("/v2/health/ready", r#"{"ready":true}"#),
+        ("/v2/models/quick/ready", r#"{"name":"quick","ready":true}"#),
+    ] {
+        let answer = http.get(path);
+        let body = String::from_utf8_lossy(&answer.body);
+        assert_eq!((answer.status, &*body), (200, said), "KServe's client reads it: {path}");
+    }
     cluster.scheduler.signal(Signal::KILL);
     cluster.scheduler.await_end();
     let ready = |http: &mut Http, status: u16| {

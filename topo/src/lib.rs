@@ -16,7 +16,8 @@ pub use cluster_file::{
     ModelChange, ModelSpec, ModelTable, NetworkSpec, OnnxPlace, Problem, ProfileFile,
     ReconnectSpec, SchedulerSpec, TensorRt, TlsSpec, TokenSpec, TransportChoice, VerbsConfig,
     check_cluster, check_cluster_on, check_text, load_cluster, model_file_problem,
-    name_of_replaced, nearest_word, pulled_file, read_change, read_model, replacement,
+    name_of_replaced, nearest_word, pulled_file, read_change, read_measured_model, read_model,
+    replacement,
 };
 pub use cluster_file::{
     BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,

@@ -286,6 +286,31 @@ fn what_is_legal_but_odd_is_a_warning() {
 }
 
 #[test]
+fn a_supernet_beside_others_on_a_single_slot_is_a_warning() {
+    let variant = |name, accuracy| {
+        format!("[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nlatency_ms = [1]\n")
+    };
+    let supernet = |name| {
+        let both = variant("s", 70) + &variant("l", 80);
+        format!("[[model]]\nname = \"{name}\"\nslo_ms = 50\n{both}")
+    };
+    let backend = |name: &str, gpus| format!("[[backend]]\nname = \"{name}\"\ngpus = {gpus}\n");
+    let plain = "[[model]]\nname = \"p\"\nslo_ms = 50\nlatency_ms = [1]\n";
+    assert_eq!(warnings(&(supernet("a") + &backend("b", 1))), [""; 0], "alone");
+    assert_eq!(warnings(&(supernet("a") + plain + &backend("b", 2))), [""; 0], "two slots");
+    let one_each = supernet("a") + plain + &backend("b", 1) + &backend("c", 1);
+    assert_eq!(warnings(&one_each), [""; 0], "two backends");
+    let found = warnings(&(supernet("a") + plain + &backend("b", 1)));
+    assert_eq!(
+        found,
+        [
+            "c.toml:4: model[0].variant: shares a single GPU slot with other models, and gets its cheapest variant while these are asked for; \
+          fix: give its sub-cluster a second slot, or the model a sub-cluster of its own"
+        ],
+    );
+}
+
+#[test]
 fn what_the_processes_would_stumble_over_is_found_here() {
     let backend = |lines: &str| format!("[[backend]]\nname = \"wide\"\n{lines}\n");
     let cases = [

@@ -8,7 +8,8 @@ use baton_types::{Nanos, VARIANTS_MAX};
 /// The latest starts of a batch, by variant; moments of this process's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartBy {
-    /// Of the variants `floor ..= planned`: the cheaper, the later.
+    /// Of the variants `floor ..= planned`, the floor first: the cheaper, the later. Counted from the floor, because a file that
+    /// is measured may have more variants than a cluster's model.
     until: [Nanos; VARIANTS_MAX],
     floor: u16,
     planned: u16,
@@ -25,11 +26,10 @@ impl StartBy {
     ) -> Self {
         let mut until = [latest; VARIANTS_MAX];
         for variant in (floor..planned).rev() {
-            let later = latest + saved(variant);
-            until[usize::from(variant)] = later.max(until[usize::from(variant) + 1]);
+            let (at, later) = (usize::from(variant - floor), latest + saved(variant));
+            until[at] = later.max(until[at + 1]);
         }
-        let last = &mut until[usize::from(floor)];
-        *last = *last + grace;
+        until[0] = until[0] + grace;
         Self { until, floor, planned }
     }
 
@@ -40,7 +40,8 @@ impl StartBy {
 
     /// The variant that executes if the batch starts at `now`; `None`: none would end in time.
     pub fn variant_at(&self, now: Nanos) -> Option<u16> {
-        (self.floor..=self.planned).rev().find(|&variant| now <= self.until[usize::from(variant)])
+        let until = |variant: u16| self.until[usize::from(variant - self.floor)];
+        (self.floor..=self.planned).rev().find(|&variant| now <= until(variant))
     }
 
     /// The variant that the scheduler planned with.
@@ -50,7 +51,7 @@ impl StartBy {
 
     /// The last moment at which it may start at all.
     pub fn last(&self) -> Nanos {
-        self.until[usize::from(self.floor)]
+        self.until[0]
     }
 }
 
@@ -89,7 +90,13 @@ mod tests {
         let start_by = StartBy::from(Nanos(7));
         assert_eq!([7, 8].map(|now| start_by.variant_at(Nanos(now))), [Some(0), None]);
         assert_eq!((start_by.last(), start_by.planned()), (Nanos(7), 0));
-        assert_eq!(StartBy::any_time(3).variant_at(Nanos::MAX), Some(3));
+    }
+
+    #[test]
+    fn a_file_that_is_measured_may_have_more_variants_than_a_model() {
+        for variant in [3, VARIANTS_MAX as u16, 255] {
+            assert_eq!(StartBy::any_time(variant).variant_at(Nanos::MAX), Some(variant));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use baton_sim::Asking;
 use baton_topo::{Clock, Cluster, Idle, per_cent};
 
 use super::groups::Groups;
-use super::inputs::{Expected, Inputs, Verdict};
+use super::inputs::{Expected, Inputs, Verdict, say_unchecked};
 use super::outcomes::{Record, Writer};
 use super::schedule::Due;
 use super::supply::Supply;
@@ -61,7 +61,11 @@ pub(super) fn targets(
         let engine = spec.engine.name();
         Ok(Target { handle, engine, inputs, asking, tally })
     };
-    config.offered.models().enumerate().map(target).collect()
+    let targets: Result<Vec<Target>, LoadError> =
+        config.offered.models().enumerate().map(target).collect();
+    let targets = targets?;
+    say_unchecked(targets.iter().map(|target| (target.handle.name(), &target.inputs)));
+    Ok(targets)
 }
 
 /// A model under load.

@@ -75,6 +75,31 @@ pub enum InputsError {
     },
 }
 
+/// Models that a message names before it only counts them.
+const NAMES_MAX: usize = 8;
+
+/// Says once of all models of whose right answers nothing is known.
+pub(crate) fn say_unchecked<'a>(models: impl Iterator<Item = (&'a str, &'a Inputs)>) {
+    if let Some(models) = unchecked(models) {
+        tracing::info!(
+            models,
+            "inputs are zeros, answers unchecked: no heldout.bin lies beside these models' files; --expect names other inputs and their answers"
+        );
+    }
+}
+
+fn unchecked<'a>(models: impl Iterator<Item = (&'a str, &'a Inputs)>) -> Option<String> {
+    let is_unchecked = |(_, inputs): &(&str, &Inputs)| matches!(inputs, Inputs::Unchecked(_));
+    let names: Vec<&str> = models.filter(is_unchecked).map(|(name, _)| name).collect();
+    let (shown, left_out) = names.split_at(names.len().min(NAMES_MAX));
+    let shown = shown.join(", ");
+    match (names.len(), left_out.len()) {
+        (0, _) => None,
+        (_, 0) => Some(shown),
+        (_, count) => Some(format!("{shown} and {count} more")),
+    }
+}
+
 impl Inputs {
     /// Inputs for a model with this engine and these input and output sizes.
     pub(crate) fn new(
@@ -87,11 +112,6 @@ impl Inputs {
         };
         let file = file.with_file_name("heldout.bin");
         if !file.is_file() {
-            let fix = "--expect names other inputs and their answers";
-            tracing::info!(
-                "there is no {}: inputs are zeros, answers unchecked; {fix}",
-                file.display()
-            );
             return Ok(Self::Unchecked(signature.input.zeros()));
         }
         Self::held_out(file, row_bytes)
@@ -226,6 +246,17 @@ mod tests {
         let signature = Signature { input: row(256), output: row(40) };
         let (sha256, layout, place) = (None, BatchLayout::default(), OnnxPlace::CPU);
         EngineSpec::Onnx { file, sha256, signature, layout, is_measured: true, place }
+    }
+
+    #[test]
+    fn models_without_right_answers_are_named_together() {
+        let (zeros, pages) = (Inputs::Unchecked(vec![0]), Inputs::checksummed(1, 1));
+        let of = |zeros_count: usize| {
+            let names = (0..zeros_count).map(|_| ("z", &zeros));
+            unchecked([("p", &pages)].into_iter().chain(names))
+        };
+        assert_eq!((of(0), of(2).as_deref()), (None, Some("z, z")));
+        assert_eq!(of(500).as_deref(), Some("z, z, z, z, z, z, z, z and 492 more"));
     }
 
     #[test]

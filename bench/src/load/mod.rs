@@ -41,7 +41,7 @@ pub(crate) use examples::write as write_numbers;
 pub use figure::{ReportError, write as write_report};
 use generator::{Generator, targets};
 pub use inputs::InputsError;
-pub(crate) use inputs::{Expected, Inputs, Verdict};
+pub(crate) use inputs::{Expected, Inputs, Verdict, say_unchecked};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
 pub use perf_csv::{CsvError, ServerTimes, write as write_csv};

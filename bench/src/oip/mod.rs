@@ -42,7 +42,8 @@ pub use security::{SecurityError, Token};
 pub use url::{Protocol, Url};
 
 use crate::load::{
-    Expect, Finished, Inputs, InputsError, LoadError, Offered, Progress, ServerTimes, Supply, Tally,
+    Expect, Finished, Inputs, InputsError, LoadError, Offered, Progress, ServerTimes, Supply,
+    Tally, say_unchecked,
 };
 use describe::Described;
 use generator::{Load, Target};
@@ -160,6 +161,7 @@ async fn offer(
         let said = metadata(&asking, config, name).await?;
         targets.push(target(cluster, config, name, index, &said)?);
     }
+    say_unchecked(targets.iter().map(|target| (target.name.as_str(), &target.inputs)));
     let before = statistics(&asking, config, &names).await;
     let start = clock.now();
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
     WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Response, StatusCode};
@@ -100,9 +100,6 @@ fn say_in_headers(problem: &Problem, headers: &mut HeaderMap) {
     }
     if problem.kind == Kind::Unauthenticated {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    if problem.kind == Kind::Method {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
 }
 
@@ -200,7 +197,6 @@ mod tests {
         for &kind in Kind::ALL {
             let expected: &[&str] = match kind {
                 Kind::Unauthenticated => &["www-authenticate: Bearer"],
-                Kind::Method => &["allow: GET, POST"],
                 _ => &[],
             };
             assert_eq!(said(Problem::new(kind, "x")), expected, "{kind:?}");

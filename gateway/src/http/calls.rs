@@ -9,17 +9,18 @@ use std::time::Duration;
 use baton_client::{ModelHandle, Nanos, Reply};
 use bytes::{Buf as _, Bytes};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_ENCODING, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_ENCODING, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Coding, JSON_LENGTH};
 use super::body::{self, Body, Encoding};
 use super::connection::Activity;
 use super::frames::Frames;
+use super::outbound::Outbound;
 use super::stated;
 use crate::access::{Asker, admit};
 use crate::counters::Protocol;
@@ -86,7 +87,7 @@ pub(crate) fn answer(
         // Without the head, which shares the connection's buffer with the next request.
         Ok(Some(inference)) => Box::pin(answer_inference(under_way, inference, incoming)),
         Ok(None) => Box::pin(answer_other(under_way, head, incoming)),
-        Err(problem) => Box::pin(ready(ended(under_way, Err(problem)))),
+        Err(problem) => Box::pin(ready(suited(ended(under_way, Err(problem)), &head))),
     }
 }
 
@@ -110,7 +111,18 @@ async fn answer_other(under_way: UnderWay, head: Parts, incoming: Incoming) -> A
     let said = other(&under_way.app, &head, incoming).await;
     let UnderWay { app, activity, .. } = &under_way;
     let answer = said.map(|said| answer::words(app, activity, &said));
-    ended(under_way, answer)
+    suited(ended(under_way, answer), &head)
+}
+
+/// An answer with what its request's method asks for: HEAD has GET's answer without the body.
+fn suited(mut answer: Answer, head: &Parts) -> Answer {
+    if answer.status() == StatusCode::METHOD_NOT_ALLOWED
+        && let Ok(route) = route(head.uri.path())
+    {
+        let methods = if route.is_post() { "POST" } else { "GET, HEAD" };
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    }
+    if head.method == Method::HEAD { answer.map(|_| Outbound::whole(Bytes::new())) } else { answer }
 }
 
 /// What a request asks for, and who asks.
@@ -120,7 +132,7 @@ fn opened<'a>(app: &App, head: &'a Parts) -> Result<(Route<'a>, Asker), Problem>
         return Err(Problem::new(Kind::NotDone, words));
     }
     let method = if route.is_post() { Method::POST } else { Method::GET };
-    if head.method != method {
+    if head.method != method && (&head.method, &method) != (&Method::HEAD, &Method::GET) {
         let text = format!("{} takes {method}, not {}", head.uri.path(), head.method);
         return Err(Problem::new(Kind::Method, text));
     }
@@ -204,10 +216,12 @@ async fn asked<T: Default + DeserializeOwned>(
 /// What the gateway says of itself and its models.
 fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
     Ok(match route {
-        Route::Ready => app.unready().map_or(Ok(Value::Null), Err)?,
+        // Clients of KServe read the bodies of these three, others the status.
+        Route::Live => json!({ "live": true }),
+        Route::Ready => app.unready().map_or_else(|| Ok(json!({ "ready": true })), Err)?,
         Route::ModelReady(name) => {
-            app.model(asker, name)?;
-            app.unready().map_or(Ok(Value::Null), Err)?
+            let ready = json!({ "name": app.model(asker, name)?.name(), "ready": true });
+            app.unready().map_or(Ok(ready), Err)?
         }
         Route::Server => describe::server(app.memory.is_some()),
         Route::Metadata(name) => describe::metadata(&app.described(&app.model(asker, name)?)),
@@ -227,8 +241,7 @@ fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
             Value::Null
         }
         // The others are answered elsewhere.
-        Route::Live
-        | Route::Nothing
+        Route::Nothing
         | Route::Index
         | Route::Load(_)
         | Route::Unload(_)

@@ -127,7 +127,12 @@ impl Description {
                 return Err(Problem::new(place, what, "give it in per cent"));
             }
             for (dim, &length) in &variant.dims {
-                let most = *self.dims.get(dim).unwrap_or(&0);
+                let Some(&most) = self.dims.get(dim) else {
+                    let known: Vec<&str> = self.dims.keys().map(String::as_str).collect();
+                    let what = format!("there is no dimension `{dim}`");
+                    let fix = format!("add it to [dims], which has: {}", known.join(", "));
+                    return Err(Problem::new(place, what, fix));
+                };
                 if length == 0 || length > most {
                     let what = format!("`{dim}` is {length}, and the largest is {most}");
                     return Err(Problem::new(place, what, "correct it, or [dims]"));

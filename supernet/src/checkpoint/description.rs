@@ -219,6 +219,20 @@ impl Layer {
 }
 
 impl Description {
+    /// Every layer, also those of blocks and shortcuts.
+    pub(super) fn for_each_layer<'a>(&'a self, visit: &mut impl FnMut(&'a Layer)) {
+        fn of<'a>(layers: &'a [Layer], visit: &mut impl FnMut(&'a Layer)) {
+            for each in layers {
+                visit(each);
+                if let Layer::Block { layer, shortcut, .. } = each {
+                    of(layer, visit);
+                    of(shortcut, visit);
+                }
+            }
+        }
+        of(&self.layer, visit);
+    }
+
     /// Reads the text.
     ///
     /// # Errors

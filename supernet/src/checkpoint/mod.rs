@@ -4,7 +4,7 @@ mod check;
 mod description;
 mod tensor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -45,6 +45,15 @@ impl Checkpoint {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let weights = weights(&folder.join(&description.weights))?;
         Ok(Self { description, weights })
+    }
+
+    /// The tensors that belong to no layer, as where the description gives a name twice or leaves a layer out.
+    pub fn unused(&self) -> Vec<&str> {
+        let mut layers = BTreeSet::new();
+        self.description.for_each_layer(&mut |layer| _ = layers.insert(layer.called()));
+        let is_used =
+            |name: &str| name.match_indices('.').any(|(at, _)| layers.contains(&name[..at]));
+        self.weights.keys().map(String::as_str).filter(|&name| !is_used(name)).collect()
     }
 }
 

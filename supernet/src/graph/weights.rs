@@ -55,6 +55,17 @@ impl Graph<'_> {
         Ok(self.sliced(&row, std::slice::from_ref(size)))
     }
 
+    /// Of a number below 0 a variance has no root: every answer would be NaN.
+    pub(crate) fn refuse_negative(&self, name: &str) -> Result<(), Problem> {
+        match self.tensor(name)?.data.iter().position(|&number| number < 0.0) {
+            None => Ok(()),
+            Some(at) => {
+                let what = format!("number {at} of it is below 0");
+                Err(Problem::new(format!("tensor `{name}`"), what, "store the variance itself"))
+            }
+        }
+    }
+
     /// As much of a tensor as the largest of the variants uses.
     fn largest(&self, name: &str, shape: &[Size]) -> Result<Tensor, Problem> {
         let extents: Vec<usize> = shape.iter().map(|size| self.most(size)).collect();

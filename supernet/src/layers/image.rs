@@ -83,7 +83,9 @@ pub(super) fn batch_norm(
     let weight = graph.weight(&format!("{name}.weight"), size)?;
     let bias = graph.weight(&format!("{name}.bias"), size)?;
     let mean = graph.statistic(&format!("{name}.mean"), channels)?;
-    let variance = graph.statistic(&format!("{name}.variance"), channels)?;
+    let variance = format!("{name}.variance");
+    graph.refuse_negative(&variance)?;
+    let variance = graph.statistic(&variance, channels)?;
     let inputs = [input.value.as_str(), &weight, &bias, &mean, &variance];
     let epsilon = [Attribute::float("epsilon", epsilon)];
     let value = graph.node("BatchNormalization", &inputs, &epsilon);

@@ -73,6 +73,25 @@ pub fn read_model(
     folder: &Path,
     network: Option<&NetworkSpec>,
 ) -> Result<ModelTable, Vec<Problem>> {
+    let (read, warnings) = model_and_warnings(text, folder, network);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    read
+}
+
+/// Reads the table of a model that is only to be executed here, and not served. Nothing is said of what a cluster should not do
+/// with it.
+///
+/// # Errors
+/// As [`read_model`].
+pub fn read_measured_model(text: &str) -> Result<ModelTable, Vec<Problem>> {
+    model_and_warnings(text, Path::new(""), None).0
+}
+
+fn model_and_warnings(
+    text: &str,
+    folder: &Path,
+    network: Option<&NetworkSpec>,
+) -> (Result<ModelTable, Vec<Problem>>, Vec<Problem>) {
     const NO_DELAYS: NetworkSpec = NetworkSpec {
         ctrl: Nanos::ZERO,
         data_per_task: Nanos::ZERO,
@@ -138,14 +157,16 @@ fn only_table(text: &str) -> Option<toml::Table> {
 /// # Errors
 /// As [`read_model`].
 pub fn read_change(text: &str) -> Result<ModelChange, Vec<Problem>> {
-    read_one(text, |_, section| model::change(&section))
+    let (read, warnings) = read_one(text, |_, section| model::change(&section));
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    read
 }
 
-/// Reads a text of one `[[model]]` table and nothing else.
+/// Reads a text of one `[[model]]` table and nothing else: what it says, and the warnings.
 fn read_one<T>(
     text: &str,
     read: impl FnOnce(&Section<'_>, Section<'_>) -> Option<T>,
-) -> Result<T, Vec<Problem>> {
+) -> (Result<T, Vec<Problem>>, Vec<Problem>) {
     let findings = Findings::new(Path::new(TEXT), text);
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);
     syntax_errors.iter().for_each(|error| findings.syntax_error(error));
@@ -161,11 +182,10 @@ fn read_one<T>(
         None
     };
     let (problems, warnings) = findings.into_sorted();
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let problems: Vec<Problem> = problems.into_iter().map(without_place).collect();
     match found {
-        Some(found) if problems.is_empty() => Ok(found),
-        _ => Err(problems),
+        Some(found) if problems.is_empty() => (Ok(found), warnings),
+        _ => (Err(problems), warnings),
     }
 }
 

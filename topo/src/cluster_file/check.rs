@@ -188,6 +188,23 @@ pub(crate) fn served(
     }
 }
 
+/// Warns of supernets beside other models on a single slot: whole slots are what is to spare for accuracy.
+pub(crate) fn accuracy(models: &[Entry<'_, ModelSpec>], backends: &[Entry<'_, BackendSpec>]) {
+    let specs = || models.iter().filter_map(|entry| entry.spec.as_ref());
+    let slots = |of: SubclusterId| -> u32 {
+        let specs = backends.iter().filter_map(|entry| entry.spec.as_ref());
+        specs.filter(|backend| backend.subcluster == of).map(|backend| backend.gpus).sum()
+    };
+    for (entry, model) in models.iter().filter_map(|e| Some((e, e.spec.as_ref()?))) {
+        let is_alone = specs().filter(|other| other.subcluster == model.subcluster).count() == 1;
+        if !model.variants.is_empty() && !is_alone && slots(model.subcluster) == 1 {
+            let what = "shares a single GPU slot with other models, and gets its cheapest variant while these are asked for";
+            let fix = "give its sub-cluster a second slot, or the model a sub-cluster of its own";
+            entry.section.warn("variant", what, fix);
+        }
+    }
+}
+
 /// The largest input row among the models of a sub-cluster, bytes.
 pub(crate) fn largest_input(subcluster: SubclusterId, models: &[Entry<'_, ModelSpec>]) -> u32 {
     let specs = models.iter().filter_map(|entry| entry.spec.as_ref());

@@ -38,7 +38,8 @@ use self::section::Section;
 use crate::machine::CpuSet;
 
 pub use addition::{
-    ModelChange, ModelTable, name_of_replaced, read_change, read_model, replacement,
+    ModelChange, ModelTable, name_of_replaced, read_change, read_measured_model, read_model,
+    replacement,
 };
 pub use cluster::{
     BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, CardsSpec, Cluster, EngineSpec, EtcdIdentity,

@@ -71,6 +71,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     check::slabs(&frontend_section, &models, &frontend);
     check::backends(&backends, &models);
     check::served(&subclusters, &models, &backends);
+    check::accuracy(&models, &backends);
     weights::check(&models, &backends);
     Some(Cluster {
         scheduler,
