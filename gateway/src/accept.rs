@@ -37,24 +37,24 @@ impl Seats {
     }
 
     /// The thread that has the fewest gets one more: `own`, if it is one of these.
-    fn take(&self, own: usize) -> Seat {
+    fn take(&self, own: usize) -> Place {
         let fewest = |&thread: &usize| (self.0[thread].0.get(), thread != own);
         let thread = (0..self.0.len()).min_by_key(fewest).unwrap_or(own);
         let taken = Arc::clone(&self.0[thread].0);
         taken.add(1);
-        Seat { thread, taken }
+        Place { thread, taken }
     }
 }
 
 /// A connection's place on a thread, until it is dropped.
 #[derive(Debug)]
-struct Seat {
+struct Place {
     thread: usize,
     /// How many connections the thread has.
     taken: Arc<Count>,
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         self.taken.sub(1);
     }
@@ -68,7 +68,7 @@ pub(crate) async fn serve(app: Arc<App>, own: usize, listener: TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => match Open::new(&app, own) {
-                    Some(open) if open.seat.thread == own => drop(connections.spawn(greet(open, stream))),
+                    Some(open) if open.place.thread == own => drop(connections.spawn(greet(open, stream))),
                     Some(open) => hand_over(open, stream),
                     None => refuse(&app, stream),
                 },
@@ -109,7 +109,7 @@ fn hand_over(open: Open, stream: TcpStream) {
     match stream.into_std() {
         Ok(stream) => {
             let app = Arc::clone(&open.app);
-            let _ = app.seats.0[open.seat.thread].1.send((open, stream));
+            let _ = app.seats.0[open.place.thread].1.send((open, stream));
         }
         Err(error) => tracing::warn!(%error, "a connection cannot be handed over"),
     }
@@ -146,14 +146,14 @@ async fn greet(open: Open, stream: TcpStream) {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) app: Arc<App>,
-    seat: Seat,
+    place: Place,
 }
 
 impl Open {
     fn new(app: &Arc<App>, accepting: usize) -> Option<Self> {
         let most = app.limits.connections as u64;
         let is_one = app.counters.connections.try_add(1, most);
-        is_one.then(|| Self { app: Arc::clone(app), seat: app.seats.take(accepting) })
+        is_one.then(|| Self { app: Arc::clone(app), place: app.seats.take(accepting) })
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     fn threads_have_as_many_connections_whoever_accepts_them() {
         let (seats, _handed) = Seats::new(3);
         let taken = [0, 0, 0, 2, 2, 2].map(|own| seats.take(own));
-        let threads = |taken: &[Seat]| taken.iter().map(|seat| seat.thread).collect::<Vec<_>>();
+        let threads = |taken: &[Place]| taken.iter().map(|place| place.thread).collect::<Vec<_>>();
         let own = "the own thread first, if it has no more than others";
         assert_eq!(threads(&taken), [0, 1, 2, 2, 0, 1], "{own}");
         let [.., last] = taken;
