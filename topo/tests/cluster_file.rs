@@ -344,6 +344,19 @@ fn digits_super(keys: [&str; 2]) -> String {
     )
 }
 
+#[test]
+fn a_file_that_names_its_variants_says_what_to_write_of_them() {
+    let text = digits_super(["", ""]);
+    let (head, _) = text.split_once("[[model.variant]]").unwrap();
+    let backend = "[[backend]]\nname = \"b\"\n";
+    let refusals = check(&format!("{head}{backend}")).cluster.unwrap_err();
+    let [refusal] = &refusals[..] else { panic!("{refusals:#?}") };
+    let (_, key) = refusal.fix.split_once("describe them: ").unwrap();
+    assert!(key.starts_with("variant = [{ name = \"w4-d1\", accuracy = 84.37 }, "), "{key}");
+    let checked = check(&format!("{head}{key}\n{backend}"));
+    assert!(checked.cluster.is_ok() && checked.warnings.is_empty(), "{key}");
+}
+
 /// The file selects by place, whatever the tables are called.
 #[test]
 fn tables_that_are_not_the_files_variants_are_warned_of() {

@@ -135,8 +135,8 @@ pub(super) struct OnnxFile {
     pub(super) unserved: Vec<(String, String)>,
     /// Files beside it that have weights of it, each once.
     pub(super) others: BTreeSet<String>,
-    /// Names of the variants that its input selects, where the file says them; else empty.
-    pub(super) variants: Vec<String>,
+    /// The variants that its input selects, where the file says them; else empty.
+    pub(super) variants: Vec<Named>,
 }
 
 /// Reads a file's content.
@@ -173,15 +173,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
 }
 
 /// A variant as `baton supernet export` writes it down.
-#[derive(serde::Deserialize)]
-struct Named {
-    name: String,
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+pub(super) struct Named {
+    pub(super) name: String,
+    /// In per cent, as it is written.
+    pub(super) accuracy: serde_json::Number,
 }
 
-fn variants(entries: &[Entry]) -> Vec<String> {
+fn variants(entries: &[Entry]) -> Vec<Named> {
     let entry = entries.iter().find(|entry| entry.key == "baton.variants");
     let named = entry.and_then(|entry| serde_json::from_str::<Vec<Named>>(&entry.value).ok());
-    named.into_iter().flatten().map(|variant| variant.name).collect()
+    named.unwrap_or_default()
 }
 
 fn others(weights: &[Initializer]) -> BTreeSet<String> {

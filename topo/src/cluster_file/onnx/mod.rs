@@ -21,8 +21,10 @@ pub use remote::{describe_pulled, is_url};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use baton_types::VARIANTS_MAX;
+
 use self::extents::{Extents, open_of, row};
-use self::file::{Dim, OnnxFile, Tensor};
+use self::file::{Dim, Named, OnnxFile, Tensor};
 use super::section::Section;
 use super::sha256::{self, Sha256};
 use crate::signature::{
@@ -96,7 +98,7 @@ pub(super) fn model(
     let read = read.and_then(|read| without_control(read, is_controlled));
     let mut variants = Vec::new();
     let understood = read.and_then(|mut read| {
-        variants = std::mem::take(&mut read.variants);
+        variants = read.variants.drain(..).map(|variant| variant.name).collect();
         let constants = keys.of_tensors.apply(&mut read)?;
         keys.unknown(&read).into_iter().for_each(|(what, fix)| section.warn("dims", what, fix));
         let (signature, fixed_batch) = keys.signature(&read)?;
@@ -157,12 +159,22 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
         }
         (Some(_), false) => {
             let what = format!("its input `{CONTROL}` selects one of several variants");
-            let fix = "describe them: a [[model.variant]] for each, with name and accuracy";
-            return Err(("file", what, fix.to_owned()));
+            return Err(("file", what, key_of_variants(&file.variants)));
         }
         (None, false) => {}
     }
     Ok(file)
+}
+
+/// What to write of a file's variants: all of it, where the file says what they are.
+fn key_of_variants(named: &[Named]) -> String {
+    if !(1..=VARIANTS_MAX).contains(&named.len()) {
+        return "describe them: a [[model.variant]] for each, with name and accuracy".to_owned();
+    }
+    let one =
+        |Named { name, accuracy }: &Named| format!("{{ name = {name:?}, accuracy = {accuracy} }}");
+    let all: Vec<String> = named.iter().map(one).collect();
+    format!("describe them: variant = [{}]", all.join(", "))
 }
 
 /// Keys that say of a file's tensors what the file does not, or says wrong.
