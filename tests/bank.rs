@@ -106,6 +106,7 @@ fn every_planted_bug_says_what_it_is_and_who_should_find_it() {
         "metrics",
         "models",
         "rdma",
+        "supernet",
         "topo",
         "types",
     ]

@@ -144,6 +144,20 @@ fn a_slab_that_comes_later_takes_the_place_of_those_that_had_its_slots() {
     }
 }
 
+#[test]
+fn no_frontend_has_a_slab_of_a_removed_model() {
+    let mut peers = Peers::default();
+    for frontend in [1, 2] {
+        peers.announce(&slab(frontend, 0, 6)).unwrap();
+        peers.announce(&slab(frontend, 4, 7)).unwrap();
+        peers.up(&up(frontend, 2), HERE.ip()).unwrap();
+    }
+    peers.forget_model(ModelId(6));
+    for frontend in peers.frontends.iter().flatten() {
+        assert_eq!(frontend.slabs.iter().map(|slab| slab.model.0).collect::<Vec<_>>(), [7]);
+    }
+}
+
 /// Older frontends read the bit as a part of something else, and of one that is not connected nothing is known.
 #[test]
 fn frontends_hear_of_cold_tasks_from_the_version_on_that_has_a_word_for_it() {

@@ -27,25 +27,36 @@ pub(crate) type Handed = (Open, net::TcpStream);
 
 /// How many connections each thread has, and the way to it. No more are on their way than there may be.
 #[derive(Debug)]
-pub(crate) struct Seats(Vec<(Count, UnboundedSender<Handed>)>);
+pub(crate) struct Seats(Vec<(Arc<Count>, UnboundedSender<Handed>)>);
 
 impl Seats {
     /// For this number of threads, and what others accept for each of them.
     pub(crate) fn new(threads: usize) -> (Self, Vec<UnboundedReceiver<Handed>>) {
         let (seats, handed) = (0..threads).map(|_| unbounded_channel()).unzip::<_, _, Vec<_>, _>();
-        (Self(seats.into_iter().map(|way| (Count::default(), way)).collect()), handed)
+        (Self(seats.into_iter().map(|way| (Arc::default(), way)).collect()), handed)
     }
 
     /// The thread that has the fewest gets one more: `own`, if it is one of these.
-    fn take(&self, own: usize) -> usize {
+    fn take(&self, own: usize) -> Place {
         let fewest = |&thread: &usize| (self.0[thread].0.get(), thread != own);
         let thread = (0..self.0.len()).min_by_key(fewest).unwrap_or(own);
-        self.0[thread].0.add(1);
-        thread
+        let taken = Arc::clone(&self.0[thread].0);
+        taken.add(1);
+        Place { thread, taken }
     }
+}
 
-    fn leave(&self, thread: usize) {
-        self.0[thread].0.sub(1);
+/// A connection's place on a thread, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    thread: usize,
+    /// How many connections the thread has.
+    taken: Arc<Count>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.taken.sub(1);
     }
 }
 
@@ -57,7 +68,7 @@ pub(crate) async fn serve(app: Arc<App>, own: usize, listener: TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => match Open::new(&app, own) {
-                    Some(open) if open.thread == own => drop(connections.spawn(greet(open, stream))),
+                    Some(open) if open.place.thread == own => drop(connections.spawn(greet(open, stream))),
                     Some(open) => hand_over(open, stream),
                     None => refuse(&app, stream),
                 },
@@ -98,7 +109,7 @@ fn hand_over(open: Open, stream: TcpStream) {
     match stream.into_std() {
         Ok(stream) => {
             let app = Arc::clone(&open.app);
-            let _ = app.seats.0[open.thread].1.send((open, stream));
+            let _ = app.seats.0[open.place.thread].1.send((open, stream));
         }
         Err(error) => tracing::warn!(%error, "a connection cannot be handed over"),
     }
@@ -135,20 +146,19 @@ async fn greet(open: Open, stream: TcpStream) {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) app: Arc<App>,
-    thread: usize,
+    place: Place,
 }
 
 impl Open {
     fn new(app: &Arc<App>, accepting: usize) -> Option<Self> {
         let most = app.limits.connections as u64;
         let is_one = app.counters.connections.try_add(1, most);
-        is_one.then(|| Self { app: Arc::clone(app), thread: app.seats.take(accepting) })
+        is_one.then(|| Self { app: Arc::clone(app), place: app.seats.take(accepting) })
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.app.seats.leave(self.thread);
         self.app.counters.connections.sub(1);
     }
 }
@@ -171,14 +181,13 @@ mod tests {
     #[test]
     fn threads_have_as_many_connections_whoever_accepts_them() {
         let (seats, _handed) = Seats::new(3);
-        let taken: Vec<usize> = [0, 0, 0, 2, 2, 2].map(|own| seats.take(own)).to_vec();
-        assert_eq!(
-            taken,
-            [0, 1, 2, 2, 0, 1],
-            "the own thread first, if it has no more than others"
-        );
-        seats.leave(1);
-        assert_eq!([0, 0, 1].map(|own| seats.take(own)), [1, 0, 1]);
+        let taken = [0, 0, 0, 2, 2, 2].map(|own| seats.take(own));
+        let threads = |taken: &[Place]| taken.iter().map(|place| place.thread).collect::<Vec<_>>();
+        let own = "the own thread first, if it has no more than others";
+        assert_eq!(threads(&taken), [0, 1, 2, 2, 0, 1], "{own}");
+        let [.., last] = taken;
+        drop(last);
+        assert_eq!([0, 0, 1].map(|own| seats.take(own).thread), [1; 3], "it has one less");
     }
 
     #[test]

@@ -297,6 +297,18 @@ mod tests {
     }
 
     #[test]
+    fn one_backend_too_many_keeps_no_slot() {
+        let mut roster = Roster::default();
+        let all: Vec<_> = (0..BACKENDS_MAX).map(|_| backend(&mut roster, 1).unwrap()).collect();
+        assert!(backend(&mut roster, 1).is_none(), "no number left, but slots");
+        roster.remove_backend(all[0]).unwrap();
+        assert!(
+            backend(&mut roster, GPUS_MAX - BACKENDS_MAX).is_some(),
+            "all that are behind theirs"
+        );
+    }
+
+    #[test]
     fn who_has_gone_makes_room() {
         let mut roster = Roster::default();
         for _ in 0..2 * BACKENDS_MAX {

@@ -18,6 +18,8 @@ use stage::{Member, Stage, Told, cluster, ms};
 const US: Nanos = Nanos(1_000);
 /// A batch of one takes more than half of it.
 const OBJECTIVE: Nanos = Nanos(5_751_000);
+/// In which enough tasks for one trial come once some are lost, and not for two.
+const BURSTS_ENOUGH: usize = 32;
 /// Of β. α is 457 µs.
 const SHORT: Nanos = Nanos(3_163_000);
 
@@ -215,6 +217,19 @@ fn a_model_that_is_added_follows_what_its_subcluster_follows() {
     // Behind the one that has lived there from the start.
     let added = play.stage.scheduler.model_threads[thread].model(1);
     assert_eq!((id, added.id(), added.rules()), (2, ModelId(2), others));
+}
+
+/// It is for batches that begin at once, and would last for seconds yet: nothing is lost when it begins.
+#[test]
+fn losses_do_not_wait_for_a_recording_of_calm_arrivals() {
+    let mut play = Play::new(Policy::Baton);
+    for task in 0..30 {
+        play.submit(task % 2);
+        play.advance(ms(20));
+    }
+    assert_eq!(play.trials(), (0, 0));
+    (0..BURSTS_ENOUGH).for_each(|_| play.bursts(&[0, 1]));
+    assert_eq!(play.trials(), (1, 1));
 }
 
 /// Every recording ends, also on a ModelThread for which nothing comes.

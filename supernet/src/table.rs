@@ -98,6 +98,10 @@ mod tests {
             (&variant.replace("70", "170"), "variant a: accuracy is in per cent"),
             (&variant.replace("1.0", "0.0"), "variant a: latency_ms lists"),
             (&variant.repeat(2), "variant a: there are two of this name"),
+            (
+                &[variant, &variant.replace("\"a\"", "\"b\""), variant].concat(),
+                "variant a: there are two",
+            ),
         ];
         for (text, said) in cases {
             let error = read_table(text).unwrap_err();

@@ -68,6 +68,14 @@ fn isolated_cores_are_taken_first_and_forbidden_ones_never() {
     assert_eq!(allowed.plan().backends[1].cores, [5, 7]);
 }
 
+/// As in a container that is shown a part of its host.
+#[test]
+fn a_core_whose_first_thread_is_not_online_is_its_second() {
+    let machine = machine("offline", INFINIBAND, "sys/devices/system/cpu/online = 1-15");
+    let cores: Vec<_> = machine.cpus.nodes.iter().flat_map(|node| node.cores.iter()).collect();
+    assert_eq!(cores, [1, 2, 3, 8, 4, 5, 6, 7]);
+}
+
 #[test]
 fn a_device_whose_node_is_not_known_is_pinned_nowhere() {
     let machine = machine(

@@ -317,6 +317,19 @@ mod tests {
         assert!((point.bad_rate.unwrap() - 0.009).abs() < 1e-12);
     }
 
+    /// The mean's error falls with the square root of their number.
+    #[test]
+    fn three_trials_are_surer_than_each_of_them() {
+        let mut search = Search::new(0.99, 0.02, 100.0, 1e6);
+        let sure = [0, 1, 2].map(|trial| {
+            search.saw(Ask { rate_rps: 100.0, trial }, Seen { bad_error: 0.005, ..seen(0.017) });
+            search.points[0].sure
+        });
+        assert_eq!(sure, [false, false, true]);
+        let ask = Ask { rate_rps: 50.0, trial: 0 };
+        assert_eq!(search.next(), Some(ask), "a third trial decides");
+    }
+
     #[test]
     fn a_rate_that_is_bad_below_one_that_is_good_is_named() {
         let hole = |ask: Ask| {

@@ -261,6 +261,17 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_is_of_the_span_alone() {
+        assert_eq!(
+            mean(&[60.0, 120.0, 0.0], (30.0, 150.0)),
+            75.0,
+            "half a minute, and a whole one"
+        );
+        assert_eq!(mean(&[60.0, 120.0, 0.0], (0.0, 180.0)), 60.0);
+        assert_eq!(mean(&[60.0, 120.0, 0.0], (70.0, 80.0)), 120.0);
+    }
+
+    #[test]
     fn a_function_that_goes_on_and_off_keeps_its_rate() {
         let mut minutes = vec![0.0; 1_000_000];
         add_on_off(&mut minutes, 3.0, &mut Stream::new(1, Concern::Functions));

@@ -97,6 +97,18 @@ mod tests {
     }
 
     #[test]
+    fn what_messages_take_is_no_time_for_a_batch() {
+        let with = |slo_ms: f64, network: &str| {
+            bound(&format!(
+                "gpus = 8\nduration_s = 1\n{network}\n[[model]]\nname = \"m\"\nalpha_ms = 1\n\
+                 beta_ms = 5\nslo_ms = {slo_ms}"
+            ))
+        };
+        assert!(with(25.0, "") > with(22.0, ""));
+        assert_eq!(with(25.0, "network = { ctrl_us = 3_000 }"), with(22.0, ""));
+    }
+
+    #[test]
     fn the_papers_zoos_on_64_gpus() {
         let zoo = |name, filter| {
             bound(&format!(

@@ -351,4 +351,16 @@ mod tests {
         assert_eq!(ended(&[1, 2, 3, 3]), unbalanced(-1));
         assert_eq!(ended(&[1, 2, 2]), unbalanced(0), "one lost, one twice");
     }
+
+    #[test]
+    fn a_slot_is_busy_as_far_as_the_time_counts() {
+        let ms = Nanos::from_millis;
+        let busy = |start, end| {
+            let mut tally = Tally::new(&[], ms(10), ms(20));
+            tally.executed(ms(start), ms(end));
+            tally.busy
+        };
+        assert_eq!([busy(5, 8), busy(5, 12), busy(12, 15)], [0, 2, 3].map(ms));
+        assert_eq!([busy(18, 25), busy(5, 25), busy(22, 25)], [2, 10, 0].map(ms));
+    }
 }

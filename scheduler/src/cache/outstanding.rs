@@ -82,10 +82,11 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let name = outstanding.insert(ModelId(5), GPU);
         let other = outstanding.insert(ModelId(6), Gpu { id: GpuId(1), life: 0 });
+        let second = outstanding.insert(ModelId(7), GPU);
         let forgotten = std::cell::RefCell::new(Vec::new());
         outstanding.forget(GPU, |name| forgotten.borrow_mut().push(name));
-        assert_eq!(forgotten.into_inner(), [name]);
-        assert_eq!(outstanding.remove(name, GpuId(3)), None);
+        assert_eq!(forgotten.into_inner(), [name, second]);
+        assert_eq!([name, second].map(|name| outstanding.remove(name, GpuId(3))), [None; 2]);
         assert_eq!(outstanding.remove(other, GpuId(1)).unwrap().0, ModelId(6));
     }
 }

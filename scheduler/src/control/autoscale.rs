@@ -98,4 +98,17 @@ mod tests {
         assert_eq!(scale.news(start + TELL_EVERY), [SubclusterId(1)]);
         assert_eq!(scale.news(start + TELL_EVERY.times(3)), []);
     }
+
+    /// In a cluster that has run for long, what is lost now would be a small part of all requests.
+    #[test]
+    fn losses_are_a_part_of_the_requests_since_the_last_look() {
+        let (seen, told) = (vec![(0, 0); 2], vec![0; 2]);
+        let mut scale = Autoscale { seen, needed: told.clone(), told, next_tell: Nanos::ZERO };
+        assert_eq!(scale.bad_rate(1, 1_000_000, 0), 0);
+        assert_eq!(scale.bad_rate(1, 1_000_100, 25), 1 << 14);
+        assert_eq!(scale.bad_rate(1, 1_000_200, 25), 0, "no more were lost");
+        assert_eq!(scale.bad_rate(0, 4, 1), 1 << 14, "of another sub-cluster");
+        assert_eq!(scale.bad_rate(1, 50, 0), 0, "a model has gone");
+        assert_eq!(scale.bad_rate(1, 150, 50), 1 << 15, "what counts is what has come since");
+    }
 }

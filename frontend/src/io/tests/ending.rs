@@ -50,6 +50,20 @@ fn a_submit_before_the_leave_is_honoured() {
     assert!(matches!(ticket.wait(), Outcome::Completed(_)));
 }
 
+/// It came after the pass had taken the commands.
+#[test]
+fn who_leaves_behind_a_submit_waits_for_its_task() {
+    let (mut world, client) = World::open();
+    let input = client.model("alpha").unwrap().input().unwrap();
+    let ticket = world.submit_input(input, Deadline::Slo).unwrap();
+    client.guard.session.begin_leaving();
+    world.io.as_mut().unwrap().wind_down(world.now);
+    world.steps(2);
+    assert!(!world.control.heard.contains(&Heard::Leave), "the task is still to be sent");
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    assert!(matches!(ticket.wait(), Outcome::Completed(_)));
+}
+
 #[test]
 fn tasks_that_never_end_are_given_up() {
     let (mut world, client) =

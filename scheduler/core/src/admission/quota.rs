@@ -143,6 +143,16 @@ mod tests {
         assert_eq!(bucket.level, 60 * TOKEN);
     }
 
+    /// Both are empty after sixteen tasks at once.
+    #[test]
+    fn who_is_above_both_limits_waits_for_the_slower_one() {
+        for (model, frontend) in [(150.0, 160.0), (160.0, 150.0)] {
+            let mut quota = quota(Some(model), Some(frontend));
+            assert_eq!(admitted(&mut quota, Nanos::ZERO, A, 16), 16);
+            assert_eq!(quota.admit(Nanos::ZERO, A), Err(Nanos(6_666_667)));
+        }
+    }
+
     /// As the clocks of two ModelThreads, when a model moves between them.
     #[test]
     fn a_moment_that_lies_behind_gives_nothing_twice() {

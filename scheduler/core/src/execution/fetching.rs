@@ -201,6 +201,8 @@ mod tests {
         let mut fetching = Fetching::new(given, SLO);
         fetching.set_objective(us(10_000), us(3_000));
         assert_eq!(fetching.room, us(10_000 - 70 - 50 - 3_000));
+        fetching.set_objective(us(10_000), us(5_000));
+        assert_eq!(fetching.room, us(10_000 - 70 - 50 - 5_000), "another profile");
     }
 
     #[test]

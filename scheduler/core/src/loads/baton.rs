@@ -405,6 +405,19 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_is_left_out_makes_room_for_its_whole_length() {
+        let mut pool = Pool::new(1, 3);
+        let job = |model: u32, latest_ms, length_ms: u64, tasks| {
+            let latest = Nanos::from_millis(latest_ms);
+            Job { latest, model, length: Nanos::from_millis(length_ms).0, tasks }
+        };
+        // Without the long one the second begins at once, and the third 2 ms later.
+        pool.jobs.extend([job(0, 3, 8, 4), job(1, 4, 2, 9), job(2, 6, 2, 9)]);
+        pool.leave_out(Nanos::ZERO);
+        assert_eq!(pool.is_left_out, [true, false, false]);
+    }
+
+    #[test]
     fn slots_are_apart_if_one_is_busy_and_the_other_much_less_so() {
         let apart = |used, loaded: [u64; 2]| {
             let mut pool = Pool::new(2, 1);

@@ -61,6 +61,20 @@ mod tests {
         assert!(!rank.reserves[0].models_compete());
     }
 
+    /// The next one with its number would start its batches early for another's waits.
+    #[test]
+    fn nothing_is_left_of_how_long_a_removed_model_waited() {
+        let limits = RankLimits { gpus: 2, subclusters: 1, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0); 2]);
+        for model in &mut rank.models {
+            model.waited.begins(Nanos(100));
+            model.waited.ends(Nanos(900));
+        }
+        rank.forget(ModelId(1));
+        let waited = rank.models.iter().map(|model| model.waited.mean());
+        assert!(waited.eq([Nanos(100), Nanos::ZERO]), "the first few count as eight");
+    }
+
     #[test]
     fn a_number_that_is_free_serves_another_subcluster() {
         let limits = RankLimits { gpus: 2, subclusters: 2, copies: 0 };

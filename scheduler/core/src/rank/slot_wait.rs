@@ -40,7 +40,7 @@ impl Waited {
         self.sum = self.sum.saturating_add((now - since).0);
     }
 
-    fn mean(&self) -> Nanos {
+    pub(super) fn mean(&self) -> Nanos {
         Nanos(self.sum / self.batches.max(FEW))
     }
 }

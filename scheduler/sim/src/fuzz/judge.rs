@@ -92,4 +92,20 @@ mod tests {
         }
         assert!(verdicts.contains(&true) && verdicts.contains(&false), "{verdicts:?}");
     }
+
+    /// Eight runs that are the same have eight times the losses and the tasks of one.
+    #[test]
+    fn further_seeds_allow_no_more_of_the_tasks_to_be_bad() {
+        let text = "gpus = 3\nduration_s = 2\nwarmup_s = 0.5\n[[model]]\nname = 'm'\nalpha_ms = 1\nbeta_ms = 5\nslo_ms = 25";
+        let scenario = Scenario::parse(text).unwrap();
+        let mut judge = Judge::new(&scenario, Grid { unit_rps: analytic_bound_rps(&scenario) });
+        let policy = PolicyName::Production(Policy::Eager);
+        let (mut good, mut bad) = (-600, 0);
+        while good + 1 < bad {
+            let middle = i32::midpoint(good, bad);
+            if judge.good(policy, middle, &[4]).unwrap() { good = middle } else { bad = middle }
+        }
+        assert!(judge.good(policy, good, &[4; 8]).unwrap());
+        assert!(!judge.good(policy, bad, &[4; 8]).unwrap(), "{bad}");
+    }
 }

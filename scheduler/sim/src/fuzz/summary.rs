@@ -211,6 +211,29 @@ pub(super) fn quantiles(values: impl Iterator<Item = f64>) -> Quantiles {
 mod tests {
     use super::*;
 
+    /// Whichever of the policies has the goodput: where the rival has a load, there is something to lose.
+    #[test]
+    fn a_scenario_is_light_if_no_policy_has_a_load_or_a_model_has_few_tasks() {
+        let row = |goodput_rps, best_rps, rarest_tasks| Row {
+            index: 0,
+            description: String::new(),
+            analytic_bound_rps: 1_000.0,
+            goodput_rps,
+            best: None,
+            best_rps,
+            ratio: None,
+            ratio_error: None,
+            rarest_tasks,
+            policies: Vec::new(),
+            latency: Vec::new(),
+            low_load: None,
+        };
+        assert!(!is_light(&row(50.0, 0.0, RAREST_MIN)));
+        assert!(!is_light(&row(0.0, 50.0, RAREST_MIN)));
+        assert!(is_light(&row(49.0, 49.0, RAREST_MIN)));
+        assert!(is_light(&row(900.0, 900.0, RAREST_MIN - 1)));
+    }
+
     #[test]
     fn a_quantile_is_one_of_the_values() {
         let all = quantiles((1..=200).map(f64::from));

@@ -204,6 +204,20 @@ fn a_link_that_finds_no_credit_keeps_its_turn() {
     assert_eq!(posted, [0, 1], "the first has had a slice");
 }
 
+/// One link has several turns in a pass, and another, which is not connected yet, none.
+#[test]
+fn a_link_that_cannot_go_takes_no_turns_of_another() {
+    let mut world = one_link(8);
+    world.read_engine.open(1, ConnId(1));
+    let (row, task) = (world.buffer.lend(5, INPUT).unwrap(), task(1, 0, 0));
+    world.read_engine.push(1, Read { conn: ConnId(1), task, row, tag: 5 });
+    (0..4).for_each(|number| push(&mut world, number));
+    world.read_engine.pump(world.now, &mut world.device);
+    let slices = 4 * INPUT.div_ceil(SLICE) as usize;
+    assert!(slices <= 16, "the link has room for all");
+    assert_eq!(world.device.pairs[0].posted.len(), slices);
+}
+
 #[test]
 fn an_input_is_read_so_often_and_no_more() {
     let mut world = one_link(8);
