@@ -127,7 +127,7 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
-    /// The shortest two classes of which the same can be said of their tasks, however short their executions are.
+    /// The two shortest classes that have more than a small part of all tasks, however short their executions are.
     impatient: [usize; 2],
     losing: Option<Losing>,
     /// As of the last tick.
