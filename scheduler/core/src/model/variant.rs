@@ -148,15 +148,13 @@ impl Offer<'_> {
         if self.parts == 0 {
             return (whole, self.floor);
         }
-        let does = |variant| {
-            let size = self.largest(variant);
-            size.is_some_and(|batch| {
-                self.leaves_time(variant, batch) && self.rest_fits(variant, batch)
-            })
+        let size = |variant| {
+            let fits =
+                |&batch: &u32| self.leaves_time(variant, batch) && self.rest_fits(variant, batch);
+            self.largest(variant).filter(fits)
         };
-        let variant = self.best(does);
-        let is_given = variant > self.floor || does(variant);
-        (self.largest(variant).filter(|_| is_given).unwrap_or(whole), variant)
+        let variant = self.best(|variant| size(variant).is_some());
+        (size(variant).unwrap_or(whole), variant)
     }
 
     /// As many of the window's tasks as end in time with this variant; `None` if not even the head does.

@@ -30,7 +30,8 @@ pub(super) fn scenario(sketch: &Sketch, spans: &Spans, title: &str) -> String {
         add(format!("beta_ms = {}\nslo_ms = {}", kind.beta_ms, kind.slo_ms));
         add(format!("copies = {}", kind.copies));
     }
-    events(sketch, spans).into_iter().for_each(&mut add);
+    let at = |part| warmup_s + part * duration_s;
+    events(sketch.extras.lost_gpus, at).into_iter().for_each(&mut add);
     text
 }
 
@@ -85,15 +86,14 @@ fn load(course: Course, spans: &Spans) -> String {
     }
 }
 
-/// Slots that are lost for a third of the measured span.
-fn events(sketch: &Sketch, spans: &Spans) -> Vec<String> {
-    let Spans { warmup_s, duration_s, .. } = spans;
-    let slots: Vec<String> = (0..sketch.extras.lost_gpus).map(|slot| slot.to_string()).collect();
+/// The first slots are lost for a third of the measured span, of which `at` says the moments by their parts.
+pub(super) fn events(lost_gpus: u32, at: impl Fn(f64) -> f64) -> Vec<String> {
+    let slots: Vec<String> = (0..lost_gpus).map(|slot| slot.to_string()).collect();
     if slots.is_empty() {
         return Vec::new();
     }
     let event = |part: f64, kind: &str| {
-        let (at_s, slots) = (warmup_s + part * duration_s, slots.join(", "));
+        let (at_s, slots) = (at(part), slots.join(", "));
         format!("\n[[gpu_event]]\nat_s = {at_s:.3}\ngpus = [{slots}]\nkind = \"{kind}\"")
     };
     vec![event(1.0 / 3.0, "loss"), event(2.0 / 3.0, "join")]

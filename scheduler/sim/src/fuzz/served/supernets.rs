@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::draw::{Dice, short};
+use super::super::text;
 use super::draw::{Sketch, Span, arrival};
 
 /// See the module documentation.
@@ -144,7 +145,8 @@ impl Sketch for Supernets {
                 weight * weights
             );
         }
-        text + &lost(self.lost_gpus, span)
+        let at = |part| span.at(part);
+        text::events(self.lost_gpus, at).into_iter().fold(text, |text, event| text + &event + "\n")
     }
 
     fn description(&self) -> String {
@@ -188,16 +190,4 @@ fn course(dice: &mut Dice) -> Course {
             amplitude: short(dice.between(0.3, 0.9)),
         },
     }
-}
-
-fn lost(gpus: u32, span: Span) -> String {
-    let slots: Vec<String> = (0..gpus).map(|slot| slot.to_string()).collect();
-    if slots.is_empty() {
-        return String::new();
-    }
-    let event = |part: f64, kind: &str| {
-        let (at_s, slots) = (span.at(part), slots.join(", "));
-        format!("\n[[gpu_event]]\nat_s = {at_s:.3}\ngpus = [{slots}]\nkind = \"{kind}\"\n")
-    };
-    event(1.0 / 3.0, "loss") + &event(2.0 / 3.0, "join")
 }
