@@ -209,6 +209,33 @@ fn deadlines() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
+/// Size and variant of a batch of tasks that came at once, while others come evenly spaced; and those that the rule says.
+fn while_tasks_come(gap_us: u64, batch: u32, spare: u32) -> ((u32, u16), (u32, u16)) {
+    let variants = variants(&P0, 16);
+    let mut model = model(Policy::Baton, &variants, Choice::QueueFit);
+    let second = Nanos::from_millis(1_000);
+    let gap = Nanos(1_000_000_000 / (1_000_000 / gap_us));
+    let coming = evenly(&mut model, gap, spare, second);
+    let mut out = Sealed::default();
+    for task in 0..batch {
+        let deadline = second + SLO;
+        model.on_request(second, Request::new(TaskId(task.into()), deadline), &mut out);
+    }
+    let window = window(&model, second, Slowdown::NONE);
+    let grant = Grant { free_at: second, ..grant(spare, Slowdown::NONE) };
+    model.on_grant(second, grant, &mut out);
+    let waiting = vec![(second + SLO).0 / 1_000; batch as usize];
+    let slots = Slots {
+        now: second,
+        count: spare.into(),
+        slowdown: Slowdown::NONE,
+        network: NetworkDelay::default(),
+        coming,
+    };
+    let chosen = (out.tasks.len() as u32, out.variant);
+    (chosen, expected(&variants, &waiting, window, slots))
+}
+
 proptest! {
     #[test]
     fn the_variant_is_the_most_accurate_that_leaves_time_for_the_queue(
@@ -239,29 +266,8 @@ proptest! {
     fn what_comes_until_the_next_slot_is_free_counts_as_waiting(
         gap_us in 20..3_000u64, batch in 1..40u32, spare in 1..9u32,
     ) {
-        let variants = variants(&P0, 16);
-        let mut model = model(Policy::Baton, &variants, Choice::QueueFit);
-        let second = Nanos::from_millis(1_000);
-        let gap = Nanos(1_000_000_000 / (1_000_000 / gap_us));
-        let coming = evenly(&mut model, gap, spare, second);
-        let mut out = Sealed::default();
-        for task in 0..batch {
-            let deadline = second + SLO;
-            model.on_request(second, Request::new(TaskId(task.into()), deadline), &mut out);
-        }
-        let window = window(&model, second, Slowdown::NONE);
-        let grant = Grant { free_at: second, ..grant(spare, Slowdown::NONE) };
-        model.on_grant(second, grant, &mut out);
-        let waiting = vec![(second + SLO).0 / 1_000; batch as usize];
-        let slots = Slots {
-            now: second,
-            count: spare.into(),
-            slowdown: Slowdown::NONE,
-            network: NetworkDelay::default(),
-            coming,
-        };
-        let chosen = (out.tasks.len() as u32, out.variant);
-        prop_assert_eq!(chosen, expected(&variants, &waiting, window, slots));
+        let (chosen, expected) = while_tasks_come(gap_us, batch, spare);
+        prop_assert_eq!(chosen, expected);
     }
 
     #[test]
@@ -287,6 +293,13 @@ proptest! {
         prop_assert_eq!(with.tasks, without.tasks);
         prop_assert_eq!(with.ended, without.ended);
     }
+}
+
+/// One of few cases in which the largest batch that comers form decides.
+#[test]
+fn comers_form_batches_that_the_slots_can_take_turns_with() {
+    let (chosen, expected) = while_tasks_come(209, 14, 5);
+    assert_eq!(chosen, expected);
 }
 
 #[test]
