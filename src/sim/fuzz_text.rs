@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use baton_sim::fuzz::{PolicyGoodput, Quantiles, Row, Summary, Worst};
+use baton_sim::fuzz::{Again, PolicyGoodput, Quantiles, Row, Summary, Worst};
 
 /// A scenario in one line.
 pub(super) fn line(row: &Row) -> String {
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-    let error = row.ratio_error.map_or_else(String::new, |error| format!(" ± {error:.3}"));
+    let again = row.again.as_ref().map_or_else(String::new, again);
     let mean = |at: usize| row.latency.get(at).map(|at| at.mean_ms / at.eager_mean_ms);
     format!(
-        "#{} {}{error} of {}, {:.0} of {:.0} tasks/s ({:.2} of the bound); mean latency {} {} {} of \
+        "#{} {} of {}{again}, {:.0} of {:.0} tasks/s ({:.2} of the bound); mean latency {} {} {} of \
          eager's; rarest {}; {}",
         row.index,
         number(row.ratio),
@@ -24,6 +24,12 @@ pub(super) fn line(row: &Row) -> String {
         row.rarest_tasks,
         row.description,
     )
+}
+
+/// What other seeds say.
+fn again(again: &Again) -> String {
+    let error = again.error.map_or_else(String::new, |error| format!(" ± {error:.3}"));
+    format!(" (with {} other seeds {:.3}{error})", again.seeds, again.ratio)
 }
 
 /// All there is to say of one row, of several a summary.

@@ -72,6 +72,25 @@ fn a_row_names_every_policy_and_what_could_not_be_simulated_is_left_out() {
 }
 
 #[test]
+fn a_ratio_that_is_not_about_1_is_measured_again_with_more_seeds() {
+    let text =
+        "gpus = 1\nduration_s = 2\n[[model]]\nname = 'm'\nalpha_ms = 1\nbeta_ms = 9\nslo_ms = 40";
+    let scenario = Scenario::parse(text).unwrap();
+    let row = |policy: &str, other: &str| {
+        let others = vec![other.parse().unwrap()];
+        let contest = Contest { policy: policy.parse().unwrap(), others, seeds: 2, all: false };
+        contest.row(&scenario, 0, "small").unwrap()
+    };
+    let behind = row("timeout:0.9", "symphony");
+    assert!(behind.ratio.unwrap() < 0.95, "{behind:?}");
+    let again = behind.again.as_ref().unwrap();
+    assert!(again.seeds > 2 && (5_000..7_500).contains(&again.rarest_tasks), "{again:?}");
+    assert!(again.ratio < 0.98 && again.error.is_some_and(|error| error < 0.2), "{again:?}");
+    assert_eq!((behind.ratio_error, behind.best_estimate()), (again.error, Some(again.ratio)));
+    assert_eq!(row("symphony", "symphony").again, None);
+}
+
+#[test]
 fn a_scenario_is_the_same_whatever_else_is_drawn() {
     let limits = Limits::default();
     let draws = |seed| (0..50).map(|i| draw_scenario(seed, i, &limits).text).collect::<Vec<_>>();

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::again::Again;
 use super::judge::Judge;
 use super::latency::{AtLoad, LowLoad, latencies, low_load};
 use super::search::{Edge, Grid, Search, steps};
@@ -52,9 +53,10 @@ pub struct Row {
     pub best_rps: f64,
     /// One over the other; `None` if no policy had a good rate.
     pub ratio: Option<f64>,
-    /// Standard error of the ratio, from searches with one seed each; `None` unless the ratio is
-    /// below 0.99.
+    /// That of [`Again`].
     pub ratio_error: Option<f64>,
+    /// `None` unless the ratio is more than a hundredth from 1.
+    pub again: Option<Again>,
     /// Tasks of the model with the fewest, of all seeds, at the higher of the two goodputs.
     pub rarest_tasks: u64,
     /// Every policy, the one that is compared first.
@@ -65,8 +67,13 @@ pub struct Row {
     pub low_load: Option<LowLoad>,
 }
 
-/// A ratio below this is given a standard error.
-const BEHIND: f64 = 0.99;
+impl Row {
+    /// The ratio by seeds that did not choose the rival, where these were measured.
+    pub fn best_estimate(&self) -> Option<f64> {
+        self.again.as_ref().map(|again| again.ratio).or(self.ratio)
+    }
+}
+
 /// Where the first search begins, of the bound.
 const FIRST_GUESS: f64 = 0.7;
 
@@ -92,6 +99,7 @@ impl Contest {
         let grid = Grid { unit_rps: analytic_bound_rps(scenario) };
         let mut judge = Judge::new(scenario, grid);
         let Edges { ours, rival, found } = self.edges(&mut judge, &seeds)?;
+        let again = self.again(&mut judge, ours, rival, &seeds)?;
         let rival_index = rival.map(|(_, index)| index);
         let [goodput_rps, best_rps] = [ours.highest, rival_index].map(|index| rps(grid, index));
         let highest = ours.highest.max(rival_index);
@@ -106,12 +114,25 @@ impl Contest {
             best: rival.map(|(policy, _)| policy.to_string()),
             best_rps,
             ratio: (best_rps > 0.0).then(|| goodput_rps / best_rps),
-            ratio_error: self.ratio_error(&mut judge, ours, rival, &seeds)?,
+            ratio_error: again.as_ref().and_then(|again| again.error),
+            again,
             rarest_tasks: submitted.and_then(|tasks| tasks.into_iter().min()).unwrap_or(0),
             policies: found.iter().map(|found| policy_goodput(found, grid)).collect(),
             latency,
             low_load,
         })
+    }
+
+    /// `None` where one of both has no goodput.
+    fn again(
+        &self,
+        judge: &mut Judge<'_>,
+        ours: Edge,
+        rival: Option<(PolicyName, i32)>,
+        seeds: &[u64],
+    ) -> Result<Option<Again>, SimError> {
+        let (Some(highest), Some(rival)) = (ours.highest, rival) else { return Ok(None) };
+        Again::measure(judge, (self.policy, highest), rival, seeds)
     }
 
     /// What else a row has; nothing without a good rate.
@@ -178,21 +199,6 @@ impl Contest {
         }
         search.edge(best.unwrap_or_else(|| steps(FIRST_GUESS))).map(Some)
     }
-
-    /// See [`Row::ratio_error`].
-    fn ratio_error(
-        &self,
-        judge: &mut Judge<'_>,
-        ours: Edge,
-        rival: Option<(PolicyName, i32)>,
-        seeds: &[u64],
-    ) -> Result<Option<f64>, SimError> {
-        let (Some(highest), Some(rival)) = (ours.highest, rival) else { return Ok(None) };
-        if rival.1 - highest < steps(BEHIND.recip()) {
-            return Ok(None);
-        }
-        ratio_error(judge, (self.policy, highest), rival, seeds)
-    }
 }
 
 /// 0 without a good rate.
@@ -212,28 +218,4 @@ fn policy_goodput(&(policy, edge): &Found, grid: Grid) -> PolicyGoodput {
 fn best(found: &[Found]) -> Option<(PolicyName, i32)> {
     let edges = found.iter().filter_map(|&(policy, edge)| Some((policy, edge?.highest?)));
     edges.rev().max_by_key(|&(_, index)| index)
-}
-
-/// The standard error of the mean over the seeds, each with edges of its own, next to the common
-/// ones. `None` if a seed has none, or there is only one.
-fn ratio_error(
-    judge: &mut Judge<'_>,
-    ours: (PolicyName, i32),
-    rival: (PolicyName, i32),
-    seeds: &[u64],
-) -> Result<Option<f64>, SimError> {
-    let mut ratios = Vec::new();
-    for &seed in seeds {
-        let mut rps = |(policy, start): (PolicyName, i32)| {
-            let mut search = Search::monotone(|index| judge.good(policy, index, &[seed]));
-            let edge = search.edge(start)?.highest;
-            Ok::<_, SimError>(edge.map(|index| judge.grid.rps(index)))
-        };
-        let (Some(ours), Some(rival)) = (rps(ours)?, rps(rival)?) else { return Ok(None) };
-        ratios.push(ours / rival);
-    }
-    let count = ratios.len() as f64;
-    let mean = ratios.iter().sum::<f64>() / count;
-    let squares: f64 = ratios.iter().map(|ratio| (ratio - mean) * (ratio - mean)).sum();
-    Ok((count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt()))
 }

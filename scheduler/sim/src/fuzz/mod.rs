@@ -9,6 +9,7 @@
 //!
 //! What is drawn, what the search finds and how sure that is: `docs/simulator.md`.
 
+mod again;
 mod contest;
 mod draw;
 mod faults;
@@ -20,6 +21,7 @@ mod spans;
 mod summary;
 mod text;
 
+pub use again::Again;
 pub use contest::{Contest, PolicyGoodput, Row};
 pub use draw::{DrawnScenario, Limits, draw_scenario};
 pub use latency::{AtLoad, LowLoad};

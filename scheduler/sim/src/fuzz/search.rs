@@ -45,22 +45,14 @@ pub(crate) struct Edge {
 pub(crate) struct Search<J> {
     judge: J,
     judged: BTreeMap<i32, bool>,
-    /// With this one the search is for the edge next to the start and no further.
-    probes: &'static [f64],
 }
 
 impl<J, E> Search<J>
 where
     J: FnMut(i32) -> Result<bool, E>,
 {
-    /// Looks above the edge, too.
     pub(crate) fn new(judge: J) -> Self {
-        Self { judge, judged: BTreeMap::new(), probes: &PROBES }
-    }
-
-    /// Takes the rates to be good up to an edge and bad from there on.
-    pub(crate) fn monotone(judge: J) -> Self {
-        Self { judge, judged: BTreeMap::new(), probes: &[] }
+        Self { judge, judged: BTreeMap::new() }
     }
 
     /// Whether this index or one of the probes above it is good.
@@ -131,7 +123,7 @@ where
 
     /// The first good probe above an index.
     fn probe(&mut self, index: i32) -> Result<Option<i32>, E> {
-        for above in self.probes.iter().map(|&factor| index + steps(factor)) {
+        for above in PROBES.iter().map(|&factor| index + steps(factor)) {
             if self.good(above)? {
                 return Ok(Some(above));
             }
@@ -189,13 +181,6 @@ mod tests {
         let mut search = Search::new(|index| Ok::<_, Infallible>(good(index)));
         let found = search.edge(-230).unwrap();
         assert_eq!(found, Edge { highest: Some(second), good_above_bad: true });
-    }
-
-    #[test]
-    fn without_probes_the_edge_below_the_first_bad_rate_is_taken() {
-        let good = |index: i32| index <= -200 || index == -188;
-        let mut search = Search::monotone(|index| Ok::<_, Infallible>(good(index)));
-        assert_eq!(search.edge(-203).unwrap().highest, Some(-200));
     }
 
     #[test]

@@ -72,8 +72,9 @@ pub struct Summary {
     pub without_goodput: usize,
     /// Those in which the policy had a good rate above a bad one.
     pub good_above_bad: usize,
-    /// Goodput over that of the best of the others, where the best policy's is at least a twentieth
-    /// of the analytic bound and every model has at least 300 tasks there.
+    /// Goodput over that of the best of the others, with the seeds of [`Again`](super::Again) where
+    /// these were measured. Of the scenarios in which the best policy's goodput is at least a
+    /// twentieth of the analytic bound and every model has at least 300 tasks there.
     pub ratio: Quantiles,
     /// The smallest of these ratios, below 1.
     pub worst: Vec<Worst>,
@@ -103,16 +104,16 @@ impl Summary {
             worst.iter_mut().for_each(|worst| worst.value = -worst.value);
             worst
         };
-        let behind = |row: &Row| row.ratio.filter(|&ratio| ratio < 1.0);
+        let behind = |row: &Row| row.best_estimate().filter(|&ratio| ratio < 1.0);
         let slower = |row: &Row| Some(mean(row.latency.first()?)).filter(|&ratio| ratio > 1.0);
         let above = |row: &Row| row.policies.first().is_some_and(|first| first.good_above_bad);
         Self {
             scenarios: rows.len(),
             without_goodput: rows.iter().filter(|row| row.ratio.is_none()).count(),
             good_above_bad: rows.iter().filter(|row| above(row)).count(),
-            ratio: quantiles(heavy.iter().filter_map(|row| row.ratio)),
+            ratio: quantiles(heavy.iter().filter_map(|row| row.best_estimate())),
             worst: lowest(&heavy, &behind, rival),
-            ratio_light: quantiles(light.iter().filter_map(|row| row.ratio)),
+            ratio_light: quantiles(light.iter().filter_map(|row| row.best_estimate())),
             worst_light: lowest(&light, &behind, rival),
             latency: latency(&heavy),
             slowest: highest(&slower, |_| "eager".to_owned()),
@@ -209,29 +210,45 @@ pub(super) fn quantiles(values: impl Iterator<Item = f64>) -> Quantiles {
 
 #[cfg(test)]
 mod tests {
+    use super::super::again::Again;
     use super::*;
 
-    /// Whichever of the policies has the goodput: where the rival has a load, there is something to lose.
-    #[test]
-    fn a_scenario_is_light_if_no_policy_has_a_load_or_a_model_has_few_tasks() {
-        let row = |goodput_rps, best_rps, rarest_tasks| Row {
+    fn row(goodput_rps: f64, best_rps: f64, rarest_tasks: u64) -> Row {
+        Row {
             index: 0,
             description: String::new(),
             analytic_bound_rps: 1_000.0,
             goodput_rps,
             best: None,
             best_rps,
-            ratio: None,
+            ratio: Some(goodput_rps / best_rps),
             ratio_error: None,
+            again: None,
             rarest_tasks,
             policies: Vec::new(),
             latency: Vec::new(),
             low_load: None,
-        };
+        }
+    }
+
+    /// Whichever of the policies has the goodput: where the rival has a load, there is something to lose.
+    #[test]
+    fn a_scenario_is_light_if_no_policy_has_a_load_or_a_model_has_few_tasks() {
         assert!(!is_light(&row(50.0, 0.0, RAREST_MIN)));
         assert!(!is_light(&row(0.0, 50.0, RAREST_MIN)));
         assert!(is_light(&row(49.0, 49.0, RAREST_MIN)));
         assert!(is_light(&row(900.0, 900.0, RAREST_MIN - 1)));
+    }
+
+    #[test]
+    fn a_ratio_that_was_measured_again_counts_as_it_was_then() {
+        let again = |ratio| Some(Again { ratio, error: None, seeds: 9, rarest_tasks: 5_000 });
+        let unlucky = Row { again: again(1.1), ..row(600.0, 900.0, 500) };
+        let lucky = Row { index: 1, again: again(0.9), ..row(900.0, 600.0, 500) };
+        let even = Row { index: 2, ..row(900.0, 900.0, 500) };
+        let summary = Summary::new(&[unlucky, lucky, even], |index| index.to_string());
+        assert_eq!((summary.ratio.min, summary.ratio.p50, summary.ratio.max), (0.9, 1.0, 1.1));
+        assert_eq!(summary.worst.iter().map(|worst| worst.index).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
