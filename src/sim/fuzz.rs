@@ -16,6 +16,9 @@ use crate::CommandResult;
 use crate::args::{SimFuzzArgs, fuzz_policies};
 use crate::output::{complain, say};
 
+/// Most tasks of a second measurement at a rate, over those of the first.
+const AGAIN_TASKS: f64 = 2.0;
+
 pub(crate) fn run(args: &SimFuzzArgs) -> CommandResult {
     let drawn = draw(args);
     if let Some(folder) = &args.write {
@@ -34,7 +37,8 @@ pub(crate) fn run(args: &SimFuzzArgs) -> CommandResult {
         return tell(args, &json!(rows), &json!(summary), || served_text::text(&rows, &summary));
     }
     let all = args.all || args.only.is_some();
-    let contest = Contest { policy, others, seeds, all };
+    let again_tasks = (args.tasks * f64::from(seeds) * AGAIN_TASKS) as u64;
+    let contest = Contest { policy, others, seeds, again_tasks, all };
     let rows = measure(&drawn, |scenario, drawn| {
         let row = contest.row(scenario, drawn.index, &drawn.description)?;
         Ok((fuzz_text::line(&row), row))

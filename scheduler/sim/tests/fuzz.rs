@@ -22,7 +22,8 @@ const OTHERS: [&str; 4] = ["clockwork:0", "eager", "timeout:0.2", "symphony"];
 fn baton_keeps_up_with_the_best_of_the_others() {
     let policy = |name: &str| name.parse().unwrap();
     let others = OTHERS.map(policy).to_vec();
-    let contest = Contest { policy: policy("baton"), others, seeds: SMALL.seeds, all: false };
+    let seeds = SMALL.seeds;
+    let contest = Contest { policy: policy("baton"), others, seeds, again_tasks: 0, all: false };
     let small = (0..).map(|index| draw_scenario(1, index, &SMALL)).filter_map(|drawn| {
         let scenario = Scenario::parse(&drawn.text).unwrap();
         (tasks(&scenario) < 1.2 * SMALL.tasks).then_some((drawn, scenario))
@@ -52,6 +53,7 @@ fn a_row_names_every_policy_and_what_could_not_be_simulated_is_left_out() {
         policy: "symphony".parse().unwrap(),
         others: ["eager", "nexus", "frontrun"].map(|name| name.parse().unwrap()).to_vec(),
         seeds: 2,
+        again_tasks: 0,
         all: true,
     };
     let row = contest.row(&Scenario::parse(text).unwrap(), 7, "small").unwrap();
@@ -78,7 +80,8 @@ fn a_ratio_that_is_not_about_1_is_measured_again_with_more_seeds() {
     let scenario = Scenario::parse(text).unwrap();
     let row = |policy: &str, other: &str| {
         let others = vec![other.parse().unwrap()];
-        let contest = Contest { policy: policy.parse().unwrap(), others, seeds: 2, all: false };
+        let policy = policy.parse().unwrap();
+        let contest = Contest { policy, others, seeds: 2, again_tasks: 50_000, all: false };
         contest.row(&scenario, 0, "small").unwrap()
     };
     let behind = row("timeout:0.9", "symphony");

@@ -15,8 +15,6 @@ use crate::tally::SimError;
 const APART: f64 = 1.01;
 /// Tasks of the model with the fewest, all seeds together: at the goodput fifty of them are bad.
 const RAREST: u64 = 5_000;
-/// At most this many tasks at a rate, or as many as the first seeds had.
-const TASKS: u64 = 2_000_000;
 /// The standard error is that of the mean of so many groups of the seeds.
 const GROUPS: usize = 4;
 
@@ -44,12 +42,13 @@ impl Again {
         ours: Found,
         rival: Found,
         first: &[u64],
+        most_tasks: u64,
     ) -> Result<Option<Self>, SimError> {
         if (ours.1 - rival.1).abs() < steps(APART) {
             return Ok(None);
         }
         let highest = ours.1.max(rival.1);
-        let seeds = others_than(first, &judge.submitted(highest, first));
+        let seeds = others_than(first, &judge.submitted(highest, first), most_tasks);
         let Some(ratio) = ratio(judge, ours, rival, &seeds)? else { return Ok(None) };
         let error =
             if ratio < APART.recip() { standard_error(judge, ours, rival, &seeds)? } else { None };
@@ -58,13 +57,13 @@ impl Again {
     }
 }
 
-/// As many seeds as [`RAREST`] asks and [`TASKS`] permits, at least as many as the `first`, of which
+/// As many seeds as [`RAREST`] asks and `most_tasks` permits, at least as many as the `first`, of which
 /// the models were `submitted` these tasks.
-fn others_than(first: &[u64], submitted: &[u64]) -> Vec<u64> {
+fn others_than(first: &[u64], submitted: &[u64], most_tasks: u64) -> Vec<u64> {
     let count = first.len() as u64;
     let each = |tasks: u64| (tasks / count).max(1);
     let needed = RAREST.div_ceil(each(submitted.iter().copied().min().unwrap_or(0)));
-    let affordable = TASKS / each(submitted.iter().sum());
+    let affordable = most_tasks / each(submitted.iter().sum());
     let next = first.last().map_or(0, |last| last.wrapping_add(1));
     (0..needed.min(affordable).max(count)).map(|i| next.wrapping_add(i)).collect()
 }
@@ -109,12 +108,12 @@ mod tests {
     #[test]
     fn the_seeds_are_new_ones_and_as_many_as_the_least_popular_model_needs() {
         // A hundred tasks of the rarest a seed: fifty seeds.
-        let seeds = others_than(&[7, 8], &[200, 4_000]);
+        let seeds = others_than(&[7, 8], &[200, 4_000], 2_000_000);
         assert_eq!(seeds, (9..59).collect::<Vec<u64>>());
         // 100,000 tasks a seed: no more than twenty.
-        assert_eq!(others_than(&[7, 8], &[200, 200_000]).len(), 19);
+        assert_eq!(others_than(&[7, 8], &[200, 200_000], 2_000_000).len(), 19);
         // Never fewer than the first.
-        assert_eq!(others_than(&[1, 2, 3], &[9_000_000]), [4, 5, 6]);
-        assert_eq!(others_than(&[1, 2], &[0, 9_000_000]), [3, 4]);
+        assert_eq!(others_than(&[1, 2, 3], &[9_000_000], 0), [4, 5, 6]);
+        assert_eq!(others_than(&[1, 2], &[0, 9_000_000], 0), [3, 4]);
     }
 }

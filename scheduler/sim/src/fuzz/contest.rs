@@ -20,6 +20,8 @@ pub struct Contest {
     pub others: Vec<PolicyName>,
     /// How many seeds, from the scenario's own on, have their bad tasks counted together.
     pub seeds: u32,
+    /// Where a ratio is measured [`Again`]: most tasks at a rate, if the seeds above have fewer.
+    pub again_tasks: u64,
     /// Search for the goodput of every policy, even of those that are not the best of the others.
     pub all: bool,
 }
@@ -132,7 +134,7 @@ impl Contest {
         seeds: &[u64],
     ) -> Result<Option<Again>, SimError> {
         let (Some(highest), Some(rival)) = (ours.highest, rival) else { return Ok(None) };
-        Again::measure(judge, (self.policy, highest), rival, seeds)
+        Again::measure(judge, (self.policy, highest), rival, seeds, self.again_tasks)
     }
 
     /// What else a row has; nothing without a good rate.
