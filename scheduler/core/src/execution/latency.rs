@@ -3,6 +3,10 @@
 //! Two numbers close the loop. The *ratio* of measured to profiled time follows drift (a clock
 //! throttled, a neighbour on the PCIe switch); the *margin* is the 99th percentile of what remains,
 //! because planning with exact times makes every batch that overruns by a hair miss its deadline.
+//!
+//! A batch that waits risks nothing by starting a margin earlier. One that starts now or never risks its
+//! tasks if it takes one more in, and that one if it does not: with b tasks, a chance of 1/b to be late is
+//! worth taking while slots are to spare. So it is planned with a [`share`] of the margin.
 
 use baton_types::{Nanos, Profile};
 
@@ -19,6 +23,10 @@ const CLIP: u64 = 4;
 const UP: u64 = 99;
 /// What takes longer by more than this many times the largest margin is late with any: it moves the margin no further up.
 const BEYOND: u64 = 2;
+/// A whole, in the units of [`share`].
+const ALL: u64 = 256;
+/// log₂ 100, in 1/256.
+const LOG_OF_100: u32 = 1_701;
 
 /// The profile with its corrections.
 #[derive(Clone, Debug)]
@@ -33,6 +41,8 @@ pub struct Latency {
     margin: Nanos,
     /// ℓ(1) to plan with: what every arrival asks for.
     alone: Nanos,
+    /// See [`Latency::set_scarcity`].
+    scarcity: u16,
     /// A measurement has arrived since [`Latency::relax`] was last called.
     fresh: bool,
 }
@@ -42,7 +52,7 @@ impl Latency {
     pub fn new(profile: Profile, slo: Nanos) -> Self {
         let (step, margin_max) = Self::bounds(slo);
         let (margin, alone) = (Nanos::ZERO, profile.latency(1));
-        Self { profile, step, margin_max, ratio: ONE, margin, alone, fresh: false }
+        Self { profile, step, margin_max, ratio: ONE, margin, alone, scarcity: 0, fresh: false }
     }
 
     /// The margin's step and upper bound.
@@ -58,8 +68,34 @@ impl Latency {
     }
 
     /// ℓ(b) to plan with, in nanoseconds; monotone in b.
+    #[inline]
     pub fn of(&self, batch: u32) -> Nanos {
+        self.scaled(self.profile.latency(batch)) + self.margin_of(batch)
+    }
+
+    /// What one batch in a hundred exceeds.
+    #[inline]
+    pub fn p99(&self, batch: u32) -> Nanos {
         self.scaled(self.profile.latency(batch)) + self.margin
+    }
+
+    /// What [`Latency::of`] has of the margin.
+    #[inline]
+    pub fn margin_of(&self, batch: u32) -> Nanos {
+        if self.margin == Nanos::ZERO {
+            return Nanos::ZERO;
+        }
+        let share = u64::from(share(batch));
+        let share = share + (ALL - share) * u64::from(self.scarcity) / ALL;
+        Nanos(self.margin.0.saturating_mul(share) / ALL)
+    }
+
+    /// How much of the time of the slots other tasks would use, in 1/256: what ends late takes it from them. At 256 every
+    /// batch is planned with the whole margin.
+    pub(crate) fn set_scarcity(&mut self, scarcity: u16) {
+        debug_assert!(u64::from(scarcity) <= ALL, "a part");
+        self.scarcity = scarcity;
+        self.alone = self.of(1);
     }
 
     /// ℓ(1) to plan with, without a look at the table.
@@ -114,7 +150,7 @@ impl Latency {
 
     /// Replaces the profile (a backend measured its own) and forgets the corrections.
     pub fn replace(&mut self, profile: Profile, slo: Nanos) {
-        *self = Self::new(profile, slo);
+        *self = Self { scarcity: self.scarcity, ..Self::new(profile, slo) };
     }
 
     fn follow_overrun(&mut self, overrun: Nanos) {
@@ -137,6 +173,15 @@ impl Latency {
     fn scaled(&self, latency: Nanos) -> Nanos {
         Nanos((u128::from(latency.0) * u128::from(self.ratio) / u128::from(ONE)) as u64)
     }
+}
+
+/// The part of the 99th percentile that a batch of b tasks exceeds with a chance of 1/(b + 1), in 1/256, if what
+/// executions take longer is distributed exponentially: log₁₀₀(b + 1), with the logarithm's chords between powers of two.
+fn share(batch: u32) -> u32 {
+    let tasks = u64::from(batch) + 1;
+    let log = tasks.ilog2();
+    let fraction = (tasks << 8 >> log) as u32 - 256;
+    ((log << 8) + fraction).min(LOG_OF_100) * 256 / LOG_OF_100
 }
 
 #[cfg(test)]
@@ -229,10 +274,40 @@ mod tests {
         for round in 0..40_000 {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let measured = profile.latency(4) + Nanos((noise >> 33) % 1_000_000);
-            exceeded += u32::from(round >= 20_000 && measured > latency.of(4));
+            exceeded += u32::from(round >= 20_000 && measured > latency.p99(4));
             latency.observe(4, measured);
         }
         assert!((100..400).contains(&exceeded), "{exceeded} of 20000");
+    }
+
+    #[test]
+    fn a_batch_of_b_tasks_is_planned_with_a_chance_of_1_in_b_plus_1_to_be_late() {
+        for batch in 1..300 {
+            let exact = 256.0 * f64::from(batch + 1).ln() / 100_f64.ln();
+            let found = f64::from(share(batch));
+            assert!((found - exact.min(256.0)).abs() < 5.0, "{batch}: {found}, not {exact}");
+        }
+        assert_eq!(share(u32::MAX), 256);
+    }
+
+    #[test]
+    fn where_slots_are_scarce_every_batch_has_the_whole_margin() {
+        let mut latency = Latency::new(linear(), SLO);
+        let predicted = latency.profile.latency(4);
+        (0..200).for_each(|_| _ = latency.observe(4, predicted));
+        (0..3).for_each(|_| _ = latency.observe(4, predicted + Nanos(400_000)));
+        let (alone, margin) = (latency.alone(), latency.margin());
+        assert!(margin > Nanos(100_000), "{margin:?}");
+        assert_eq!(latency.margin_of(1).0, margin.0 * 38 / 256);
+        assert!(latency.margin_of(1) < latency.margin_of(2));
+        assert_eq!(latency.margin_of(127), margin);
+        latency.set_scarcity(128);
+        assert_eq!(latency.margin_of(1).0, margin.0 * (38 + 109) / 256);
+        latency.set_scarcity(256);
+        for batch in [1, 2, 5, 12] {
+            assert_eq!(latency.of(batch), latency.p99(batch));
+        }
+        assert_eq!(latency.alone(), alone + (margin - Nanos(margin.0 * 38 / 256)));
     }
 
     #[test]

@@ -4,4 +4,5 @@ pub(crate) mod fetching;
 pub(crate) mod latency;
 pub(crate) mod network;
 pub(crate) mod prediction;
+pub(crate) mod scarcity;
 pub(crate) mod slowdown;

@@ -5,9 +5,9 @@
 //! class at a time, and bisects: it needs an ℓ that does not fall with the size, which is what a [`Latency`] is.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use crate::execution::latency::Latency;
+use crate::execution::scarcity::Scarcity;
 use baton_types::{Nanos, Profile, Variants};
 
 /// A batch as far as its execution time depends on it.
@@ -72,12 +72,13 @@ pub struct ExecutionModel {
     /// The others: the classes of each variant one after the other.
     others: Box<[Latency]>,
     classes: u16,
+    scarcity: Scarcity,
 }
 
 impl ExecutionModel {
     /// One variant, one class.
     pub fn new(profile: Profile, slo: Nanos) -> Self {
-        Self { first: Latency::new(profile, slo), others: Box::new([]), classes: 1 }
+        Self::of(Latency::new(profile, slo), Box::new([]), 1)
     }
 
     /// Several: `profiles` has the classes of the cheapest variant, then those of the next one.
@@ -92,7 +93,7 @@ impl ExecutionModel {
         check_kinds(profiles, classes)?;
         let mut all = profiles.iter().map(|profile| Latency::new(profile.clone(), slo));
         let first = all.next().ok_or(ExecutionModelError::Missing)?;
-        Ok(Self { first, others: all.collect::<Vec<_>>().into_boxed_slice(), classes })
+        Ok(Self::of(first, all.collect(), classes))
     }
 
     /// One class of each of these variants.
@@ -100,7 +101,11 @@ impl ExecutionModel {
         let mut all =
             variants.all().iter().map(|variant| Latency::new(variant.profile.clone(), slo));
         let first = all.next().expect("variants are not empty");
-        Self { first, others: all.collect(), classes: 1 }
+        Self::of(first, all.collect(), 1)
+    }
+
+    fn of(first: Latency, others: Box<[Latency]>, classes: u16) -> Self {
+        Self { first, others, classes, scarcity: Scarcity::default() }
     }
 
     /// ℓ of a batch. Of a variant or a class that there is not: of the nearest below it.
@@ -139,6 +144,16 @@ impl ExecutionModel {
     pub fn observe(&mut self, shape: BatchShape, measured: Nanos) -> Nanos {
         let of_kind = self.index(shape).map_or(&mut self.first, |at| &mut self.others[at]);
         of_kind.observe(shape.size, measured)
+    }
+
+    /// A batch had to wait for its slot, or not. See [`Latency::of`].
+    pub(crate) fn note_wait(&mut self, waited: bool) {
+        let before = self.scarcity.value();
+        self.scarcity.note(waited);
+        let scarcity = self.scarcity.value();
+        if scarcity != before {
+            self.each(|latency| latency.set_scarcity(scarcity));
+        }
     }
 
     /// See [`Latency::relax`].
@@ -231,6 +246,30 @@ mod tests {
         assert_eq!([ms(0, 0), ms(0, 1), ms(1, 0), ms(1, 1)], [7, 10, 11, 14]);
         assert_eq!(ms(9, 9), 14, "the nearest below");
         assert_eq!(execution.cheapest().of(3), execution.predict(BatchShape::of(3)));
+    }
+
+    #[test]
+    fn where_slots_are_scarce_every_kind_has_its_whole_margin() {
+        let mut execution = ExecutionModel::with_kinds(&profiles(), 2, SLO).unwrap();
+        let kinds = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        for round in 0..40 {
+            for (variant, class) in kinds {
+                let of = shape(1, variant, class);
+                let late = Nanos::from_millis(round % 2 * 3);
+                execution.observe(of, execution.of_kind(of).p99(1) + late);
+            }
+        }
+        let share_of = |execution: &ExecutionModel| {
+            kinds.map(|(variant, class)| {
+                let latency = execution.of_kind(shape(1, variant, class));
+                latency.margin_of(1).0 * 100 / latency.margin().0
+            })
+        };
+        assert_eq!(share_of(&execution), [14; 4]);
+        (0..500).for_each(|_| execution.note_wait(true));
+        assert!(share_of(&execution).iter().all(|share| (90..=100).contains(share)));
+        (0..500).for_each(|_| execution.note_wait(false));
+        assert_eq!(share_of(&execution), [14; 4]);
     }
 
     #[test]

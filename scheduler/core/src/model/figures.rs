@@ -1,6 +1,7 @@
 //! What a model tells of itself: its figures as they are now.
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use super::{ModelConfig, ModelCounters, ModelState};
 use crate::candidate::Candidate;
@@ -62,15 +63,18 @@ impl ModelState {
     /// What a model needs to know of itself to decide as this one does now: with ℓ(b) and delays as they are measured. The
     /// policy is `baton`, which alone has other rules to try.
     pub fn replica(&self) -> Replica {
-        let (config, margin) = (self.config(), self.latency().margin());
+        let margins = self.sizes().map(|batch| self.latency().margin_of(batch)).collect();
         let patience = self.sizing.patience().clone();
         let has_variants = !self.accuracies.is_empty();
-        Replica { config, patience, margin, has_variants }
+        Replica { config: self.config(), patience, margins, has_variants }
+    }
+
+    fn sizes(&self) -> RangeInclusive<u32> {
+        1..=self.latency().batch_max()
     }
 
     fn config(&self) -> ModelConfig {
-        let sizes = 1..=self.latency().batch_max();
-        let table: Vec<Nanos> = sizes.map(|batch| self.latency().of(batch)).collect();
+        let table: Vec<Nanos> = self.sizes().map(|batch| self.latency().of(batch)).collect();
         ModelConfig {
             id: self.id,
             profile: Profile::from_table(&table).expect("ℓ is monotone and has a batch of one"),

@@ -58,7 +58,7 @@ impl ModelState {
         let of_batch = self.latency_for(window);
         let latency = of_batch.of(batch);
         let frontrun =
-            deadline.min(self.soft_deadline) - of_batch.of(batch + 1) - self.network.data_per_task;
+            deadline.min(self.soft_deadline) - of_batch.p99(batch + 1) - self.network.data_per_task;
         let invalid_after = deadline - latency;
         let (urgency, bad_rate) = match self.rules().order {
             Order::LatestStart => (invalid_after, self.bad_rate()),

@@ -18,6 +18,8 @@ use baton_types::{Nanos, Prefer, Profile, Variants};
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
+/// A batch has its slot at once if it waits for no longer than this part of ℓ̂(1).
+const AT_ONCE: u64 = 16;
 
 /// A model loses tasks if its bad rate is above this, in 1/65536: a quarter of what may be.
 pub(crate) const LOSING: u32 = 164;
@@ -103,9 +105,11 @@ impl Sizing {
         rolled
     }
 
-    /// What a grant says of the traffic of others.
+    /// What a grant says of the traffic of others, for which the batch has `waited` since it was due.
     #[inline]
-    pub(crate) fn note_grant(&mut self, grant: &Grant) {
+    pub(crate) fn note_grant(&mut self, grant: &Grant, waited: Nanos) {
+        let at_once = self.network.jitter + Nanos(self.latency().alone().0 / AT_ONCE);
+        self.execution.note_wait(waited > at_once);
         self.slot_wait = grant.slot_wait;
         self.spending.note_grant(grant, self.execution.dearer_alone());
         if self.longest != grant.longest {
@@ -256,7 +260,7 @@ impl Sizing {
             }
             _ => Nanos::ZERO,
         };
-        let frontrun = deadline - self.latency().of(size) - self.network.data_per_task;
+        let frontrun = deadline - self.latency().p99(size) - self.network.data_per_task;
         // The candidate that is formed then has two more hands to pass than one formed on arrival,
         // and jitter is how late one of them usually is, not how late it may be.
         let late = self.network.jitter.times(8);

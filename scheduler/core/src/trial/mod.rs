@@ -13,6 +13,7 @@ mod recording;
 mod shadow;
 mod sooner;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::execution::slowdown::Slowdown;
@@ -54,8 +55,8 @@ pub struct Replica {
     pub(crate) config: ModelConfig,
     /// It follows from the profile as it was given, without margin or drift.
     pub(crate) patience: Patience,
-    /// By so much its batches end earlier than planned, as a rule: what ℓ̂(b) has of the margin.
-    pub(crate) margin: Nanos,
+    /// By so much its batches of 1, 2, … tasks end earlier than planned, as a rule: what ℓ̂(b) has of the margin.
+    pub(crate) margins: Box<[Nanos]>,
     /// It has others than this one, the cheapest.
     pub(crate) has_variants: bool,
 }

@@ -2,6 +2,7 @@
 //! margin, and at first for longer. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the
 //! scheduler need not contain that.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -48,7 +49,7 @@ enum Message {
 pub(super) struct Shadow {
     models: Vec<ModelState>,
     /// Per model: by how much its batches end earlier than planned.
-    margins: Vec<Nanos>,
+    margins: Vec<Box<[Nanos]>>,
     rank: RankState,
     /// Of models.
     timers: IndexedHeap<Nanos>,
@@ -99,7 +100,7 @@ impl Shadow {
         let limits = RankLimits { gpus: slots.len() as u32, subclusters: 1, copies: 0 };
         let mut shadow = Self {
             models: (0..).zip(replicas).map(model).collect(),
-            margins: replicas.iter().map(|replica| replica.margin).collect(),
+            margins: replicas.iter().map(|replica| replica.margins.clone()).collect(),
             rank: RankState::new(limits, &vec![ONLY; replicas.len()]),
             timers: IndexedHeap::new(replicas.len()),
             batches: vec![VecDeque::new(); slots.len()],
@@ -207,12 +208,13 @@ impl Shadow {
     /// Gives a model an input, and sets its timer.
     fn with(&mut self, id: u32, input: impl FnOnce(&mut ModelState, &mut Outbox<'_>)) {
         let Self { mail, batches, ends, counts_from, .. } = self;
+        let counts_from = *counts_from;
         let lost = &mut self.lost[id as usize];
         let model = &mut self.models[id as usize];
-        let (margin, counts_from) = (self.margins[id as usize], *counts_from);
+        let margins = &self.margins[id as usize];
         let stretch = if self.now < self.overloaded_until { OVERLOAD } else { 1 };
-        let end = self.now;
-        let out = &mut Outbox { mail, batches, ends, margin, stretch, lost, counts_from, end };
+        let planned = (Nanos::ZERO, Nanos::ZERO);
+        let out = &mut Outbox { mail, batches, ends, margins, stretch, lost, counts_from, planned };
         input(model, out);
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
@@ -246,12 +248,13 @@ struct Outbox<'a> {
     mail: &'a mut VecDeque<Message>,
     batches: &'a mut [VecDeque<Nanos>],
     ends: &'a mut IndexedHeap<Nanos>,
-    margin: Nanos,
+    /// Of its batches of 1, 2, … tasks.
+    margins: &'a [Nanos],
     stretch: u64,
     lost: &'a mut Lost,
     counts_from: Nanos,
-    /// When the newest batch ends.
-    end: Nanos,
+    /// When the newest batch starts, and how long it takes.
+    planned: (Nanos, Nanos),
 }
 
 impl ModelSink for Outbox<'_> {
@@ -260,27 +263,37 @@ impl ModelSink for Outbox<'_> {
     }
 
     fn dispatch(&mut self, batch: &Batch<'_>) {
+        let end = self.execute(batch);
         let came = batch.requests().map(|request| Nanos(request.task.0));
         let counted = came.filter(|&came| came >= self.counts_from);
-        self.lost.took = counted.fold(self.lost.took, |took, came| took + (self.end - came));
+        self.lost.took = counted.fold(self.lost.took, |took, came| took + (end - came));
     }
 
     fn gpu(&mut self, update: GpuUpdate) {
-        self.mail.push_back(Message::Gpu(update));
-        let GpuUpdate::Planned { gpu, start, latency, .. } = update else { return };
-        let GpuId(id) = gpu.id;
-        let batches = &mut self.batches[id as usize];
-        let begins = batches.back().map_or(start, |&free| free.max(start));
-        let end = begins + (latency - self.margin).times(self.stretch);
-        self.end = end;
-        batches.push_back(end);
-        if batches.len() == 1 {
-            self.ends.set(id, end);
+        if let GpuUpdate::Planned { start, latency, .. } = update {
+            self.planned = (start, latency);
         }
+        self.mail.push_back(Message::Gpu(update));
     }
 
     fn end_task(&mut self, task: TaskId, _: Unserved) {
         self.lost.lost += u64::from(task.0 >= self.counts_from.0);
+    }
+}
+
+impl Outbox<'_> {
+    /// When the batch ends, which was planned just now.
+    fn execute(&mut self, batch: &Batch<'_>) -> Nanos {
+        let (GpuId(id), (start, latency)) = (batch.grant.gpu.id, self.planned);
+        let batches = &mut self.batches[id as usize];
+        let begins = batches.back().map_or(start, |&free| free.max(start));
+        let margin = self.margins[batch.len() as usize - 1];
+        let end = begins + (latency - margin).times(self.stretch);
+        batches.push_back(end);
+        if batches.len() == 1 {
+            self.ends.set(id, end);
+        }
+        end
     }
 }
 
@@ -295,9 +308,15 @@ mod tests {
 
     /// One whose only batch takes so long.
     fn replica(latency_ms: u64, slo_ms: u64) -> Replica {
+        replica_of(&[latency_ms], slo_ms)
+    }
+
+    /// One whose batches of 1, 2, … tasks take so long.
+    fn replica_of(latency_ms: &[u64], slo_ms: u64) -> Replica {
+        let table: Vec<Nanos> = latency_ms.iter().map(|&latency| MS.times(latency)).collect();
         let config = ModelConfig {
             id: ModelId(0),
-            profile: Profile::from_table(&[MS.times(latency_ms)]).unwrap(),
+            profile: Profile::from_table(&table).unwrap(),
             slo: MS.times(slo_ms),
             queue_capacity: 64,
             policy: Policy::Baton,
@@ -305,7 +324,8 @@ mod tests {
             network: NetworkDelay::default(),
         };
         let patience = Patience::new(&config.profile);
-        Replica { config, patience, margin: Nanos::ZERO, has_variants: false }
+        let margins = vec![Nanos::ZERO; config.profile.batch_max() as usize].into();
+        Replica { config, patience, margins, has_variants: false }
     }
 
     /// What a candidate of the only model would say of its losses, at the end of the last replay.
@@ -366,6 +386,31 @@ mod tests {
         shadow.replay(&trial);
         let lost = shadow.end()[0];
         assert_eq!((lost.tasks, lost.lost, lost.took), (120, 0, MS.times(60 * (4 + 7))));
+    }
+
+    /// The second and the third wait, and their batch ends by its own margin earlier than planned.
+    #[test]
+    fn each_size_of_batch_has_its_margin() {
+        let three = |i: u64| {
+            [10 * i, 10 * i + 1, 10 * i + 2].map(|at| Task {
+                at: MS.times(at),
+                model: 0,
+                budget: MS.times(30),
+            })
+        };
+        let margins = [Nanos::ZERO, MS.times(2)].into();
+        let trial = Trial {
+            models: vec![Replica { margins, ..replica_of(&[4, 6], 30) }],
+            slots: vec![Slowdown::NONE],
+            tasks: (0..60).flat_map(three).collect(),
+            span: MS.times(600),
+        };
+        let mut shadow = Shadow::new(&trial, Alternative::AtOnce.rules());
+        shadow.replay(&trial);
+        shadow.count_anew();
+        shadow.replay(&trial);
+        let lost = shadow.end()[0];
+        assert_eq!((lost.tasks, lost.lost, lost.took), (180, 0, MS.times(60 * (4 + 7 + 6))));
     }
 
     /// They wait when the count begins, and end in it.

@@ -15,7 +15,8 @@ fn model(id: u32, (alpha_us, beta_us): (u64, u64), slo_us: u64) -> Replica {
         network: NetworkDelay::default(),
     };
     let patience = Patience::new(&config.profile);
-    Replica { config, patience, margin: Nanos::ZERO, has_variants: false }
+    let margins = vec![Nanos::ZERO; config.profile.batch_max() as usize].into();
+    Replica { config, patience, margins, has_variants: false }
 }
 
 /// Poisson arrivals of as many models as there are `budgets_us`.
@@ -94,7 +95,7 @@ fn batches_end_earlier_than_planned_by_the_margin() {
     let mut alone = model(0, (10_000, 0), 18_000);
     alone.config.profile = Profile::from_table(&[US.times(10_000)]).unwrap();
     let lost = |margin_us| {
-        let model = Replica { margin: US.times(margin_us), ..alone.clone() };
+        let model = Replica { margins: [US.times(margin_us)].into(), ..alone.clone() };
         trial(&[model], 1, evenly(7_000, 18_000)).lost(Alternative::Own)[0].lost
     };
     assert_eq!(lost(4_000), 0);
@@ -138,7 +139,8 @@ fn a_replica_waits_as_the_model_does() {
         original.on_measured(BatchShape::of(1), config.profile.latency(1), Slowdown::NONE);
     }
     let replica = original.replica();
-    assert!(replica.margin > US.times(100), "{:?}", replica.margin);
+    assert!(original.latency().margin() > US.times(100), "{:?}", original.latency());
+    assert_eq!(replica.margins[0], original.latency().margin_of(1));
     assert_eq!(replica.config.profile.latency(1), original.latency().of(1));
     let content = |profile: &Profile| Patience::new(profile).content();
     assert_eq!(replica.patience.content(), content(&config.profile));

@@ -289,7 +289,7 @@ impl Naive {
         let (network, deadline) = (self.config.network, self.waiting[head].deadline);
         let delay = network.before(batch);
         let soft = deadline.min(self.objective);
-        let frontrun = soft - latency.of(batch + 1) - network.data_per_task;
+        let frontrun = soft - latency.p99(batch + 1) - network.data_per_task;
         let invalid_after = deadline - latency.of(batch);
         let latest = frontrun - network.jitter;
         let deferred = match self.rules.deferral {
