@@ -60,6 +60,12 @@ pub(super) fn read(fields: &[Field], folder: &str, cpu: bool) -> (Option<Config>
         notes: Vec::new(),
         refused: false,
     };
+    if let (Some(field), true) = (find(fields, "name"), reader.config.name != folder) {
+        let text = format!(
+            "name is not the folder's, `{folder}`, for which Triton refuses the model; it is served by this name, so rename it if clients say the folder's"
+        );
+        reader.at(field, &text);
+    }
     for field in fields {
         reader.field(field);
     }
@@ -342,7 +348,7 @@ mod tests {
     use crate::triton::text::parse;
 
     fn understood(text: &str, cpu: bool) -> (Option<Config>, String) {
-        let (config, notes) = read(&parse(text).unwrap(), "folder", cpu);
+        let (config, notes) = read(&parse(text).unwrap(), "m", cpu);
         let said = notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         (config, said)
     }
@@ -406,7 +412,7 @@ mod tests {
              version_policy { all {} }",
             false,
         );
-        assert_eq!(config.map(|config| (config.name, config.slots)), Some(("folder".into(), 1)));
+        assert_eq!(config.map(|config| (config.name, config.slots)), Some(("m".into(), 1)));
         for words in [
             "folder: config.pbtxt:3: instance_group names no gpus",
             "folder: config.pbtxt:3: count is 3: Baton executes one batch at a time",
