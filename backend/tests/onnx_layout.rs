@@ -149,7 +149,8 @@ fn an_output_whose_shape_the_file_says_wrong_is_answered_as_its_table_says() {
         }
     }
     let other = self::spec(&file, &format!("{keys}\nshapes = {{ y = [3, \"batch\", 5] }}"));
-    assert!(load(&other).is_err_and(|error| error.to_string().contains("output `y` has shape")));
+    let Err(error) = load(&other) else { panic!("it is refused") };
+    assert!(error.to_string().contains("`y`"), "{error}");
 }
 
 /// `x · scale + shift`, where all rows share the two.

@@ -172,7 +172,7 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
         (
             "twice-zoo",
             format!("{head}zoo = '1080ti'{}", MODEL.replace("'m'", "'ResNet50'")),
-            ":5: model[0].name: \"ResNet50\" is the name of another model too, of the zoo; fix:",
+            ":4: model[0].name: \"ResNet50\" is the name of another model too, of the zoo; fix:",
         ),
     ] {
         let path =
