@@ -9,6 +9,32 @@ use baton_metrics::{Metric, Value};
 use baton_rdma::certificates_end;
 use baton_topo::TlsSpec;
 
+/// A certificate that lasts no longer is warned of.
+const SOON_S: f64 = 14.0 * DAY_S;
+const DAY_S: f64 = 86_400.0;
+/// The key of the one that [`baton_rdma::Credentials::problems`] looks at.
+pub(crate) const MEMBERS: &str = "tls.cert";
+
+/// What to say of a certificate that has little time left or, unless peers' words for it are said already, none.
+pub(crate) fn expiring(key: &str, file: &Path) -> Option<String> {
+    let left_s = certificates_end(file)? as f64 - now_s();
+    let when = match left_s {
+        ..=0.0 if key == MEMBERS => return None,
+        ..=0.0 => "has expired".to_owned(),
+        ..=SOON_S => format!("expires in {:.1} days", left_s / DAY_S),
+        _ => return None,
+    };
+    Some(format!(
+        "{key}: {} {when}; fix: renew it, and see *TLS* in docs/operating.md",
+        file.display()
+    ))
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates are dated by the calendar")]
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 /// Stands for no certificate, or one whose end cannot be read.
 const NEVER: i64 = i64::MAX;
 
@@ -34,8 +60,7 @@ impl Certificates {
 
     /// As of now.
     pub(crate) fn metric(&self) -> Metric {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.shown(now.as_secs_f64())
+        self.shown(now_s())
     }
 
     fn shown(&self, now_s: f64) -> Metric {
