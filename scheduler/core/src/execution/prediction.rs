@@ -146,10 +146,10 @@ impl ExecutionModel {
         of_kind.observe(shape.size, measured)
     }
 
-    /// A batch had to wait for its slot, or not. See [`Latency::of`].
-    pub(crate) fn note_wait(&mut self, waited: bool) {
+    /// A batch has a slot that was busy until just now, or not. See [`Latency::of`].
+    pub(crate) fn note_slot(&mut self, was_busy: bool) {
         let before = self.scarcity.value();
-        self.scarcity.note(waited);
+        self.scarcity.note(was_busy);
         let scarcity = self.scarcity.value();
         if scarcity != before {
             self.each(|latency| latency.set_scarcity(scarcity));
@@ -266,9 +266,9 @@ mod tests {
             })
         };
         assert_eq!(share_of(&execution), [14; 4]);
-        (0..500).for_each(|_| execution.note_wait(true));
+        (0..500).for_each(|_| execution.note_slot(true));
         assert!(share_of(&execution).iter().all(|share| (90..=100).contains(share)));
-        (0..500).for_each(|_| execution.note_wait(false));
+        (0..500).for_each(|_| execution.note_slot(false));
         assert_eq!(share_of(&execution), [14; 4]);
     }
 

@@ -241,7 +241,7 @@ impl ModelState {
     pub fn on_grant(&mut self, now: Nanos, grant: Grant, out: &mut impl ModelSink) {
         self.grants = self.grants.wrapping_add(1);
         self.candidate = None;
-        self.sizing.note_grant(&grant, now - self.schedulable_at);
+        self.sizing.note_grant(now, &grant);
         let mut window = self.form(now, Some(&grant), out);
         if grant.slowdown.is_slow() {
             window.batch = self.fitting(now, &grant, window);

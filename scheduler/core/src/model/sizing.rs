@@ -18,8 +18,8 @@ use baton_types::{Nanos, Prefer, Profile, Variants};
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
-/// A batch has its slot at once if it waits for no longer than this part of ℓ̂(1).
-const AT_ONCE: u64 = 16;
+/// A slot was busy until just now if it has been idle for no longer than this part of ℓ̂(1).
+const JUST_NOW: u64 = 16;
 
 /// A model loses tasks if its bad rate is above this, in 1/65536: a quarter of what may be.
 pub(crate) const LOSING: u32 = 164;
@@ -105,11 +105,11 @@ impl Sizing {
         rolled
     }
 
-    /// What a grant says of the traffic of others, for which the batch has `waited` since it was due.
+    /// What a grant says of the traffic of others.
     #[inline]
-    pub(crate) fn note_grant(&mut self, grant: &Grant, waited: Nanos) {
-        let at_once = self.network.jitter + Nanos(self.latency().alone().0 / AT_ONCE);
-        self.execution.note_wait(waited > at_once);
+    pub(crate) fn note_grant(&mut self, now: Nanos, grant: &Grant) {
+        let just_now = self.network.jitter + Nanos(self.latency().alone().0 / JUST_NOW);
+        self.execution.note_slot(now - grant.free_at <= just_now);
         self.slot_wait = grant.slot_wait;
         self.spending.note_grant(grant, self.execution.dearer_alone());
         if self.longest != grant.longest {

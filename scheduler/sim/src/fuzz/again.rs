@@ -15,6 +15,8 @@ use crate::tally::SimError;
 const APART: f64 = 1.01;
 /// Tasks of the model with the fewest, all seeds together: at the goodput fifty of them are bad.
 const RAREST: u64 = 5_000;
+/// At most this many seeds: where a model has a handful of tasks in each, a few of them decide anyway.
+const SEEDS: u64 = 64;
 /// The standard error is that of the mean of so many groups of the seeds.
 const GROUPS: usize = 4;
 
@@ -65,7 +67,7 @@ fn others_than(first: &[u64], submitted: &[u64], most_tasks: u64) -> Vec<u64> {
     let needed = RAREST.div_ceil(each(submitted.iter().copied().min().unwrap_or(0)));
     let affordable = most_tasks / each(submitted.iter().sum());
     let next = first.last().map_or(0, |last| last.wrapping_add(1));
-    (0..needed.min(affordable).max(count)).map(|i| next.wrapping_add(i)).collect()
+    (0..needed.min(affordable).min(SEEDS).max(count)).map(|i| next.wrapping_add(i)).collect()
 }
 
 /// Of the goodputs that these seeds have together; `None` if one has none.
@@ -112,6 +114,7 @@ mod tests {
         assert_eq!(seeds, (9..59).collect::<Vec<u64>>());
         // 100,000 tasks a seed: no more than twenty.
         assert_eq!(others_than(&[7, 8], &[200, 200_000], 2_000_000).len(), 19);
+        assert_eq!(others_than(&[7], &[1, 40], 2_000_000).len(), 64);
         // Never fewer than the first.
         assert_eq!(others_than(&[1, 2, 3], &[9_000_000], 0), [4, 5, 6]);
         assert_eq!(others_than(&[1, 2], &[0, 9_000_000], 0), [3, 4]);
