@@ -325,6 +325,9 @@ fn on_a_single_slot_batches_are_no_longer_than_shorter_objectives_can_wait() {
     assert_eq!(longest(1, &[(100, 0.2), (60, 0.2)]), Nanos::MAX, "not much shorter");
     assert_eq!(longest(1, &[(7, 0.001), (100, 0.2)]), Nanos::MAX, "not worth mentioning");
     assert!(quarter_octave(longest(1, &[(3, 0.001), (7, 0.1), (100, 0.2)]), ms(7)));
+    // Tasks that cannot wait at all are of the shortest class.
+    let of_none = longest(1, &[(0, 0.1), (100, 0.2)]);
+    assert!(of_none < Nanos(MS / 100), "{of_none:?}");
     assert_eq!(loaded(1, &[(7, 0.1)]).longest(Nanos::ZERO), Nanos::MAX, "who keeps nothing");
 }
 
