@@ -379,7 +379,7 @@ mod tests {
         assert!(got == bytes[..taken] && !from.has_unsent());
     }
 
-    /// Whoever looks again, or has bytes to send, must not find a session that works.
+    /// A transport that reads again, or has bytes to send, must not find a session that works.
     #[test]
     fn what_has_failed_stays_so() {
         let (mut from, mut to) = pair();
