@@ -4,6 +4,8 @@
 
 use std::error::Error;
 use std::fs;
+use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use baton_client::{Client, ClientConfig, Deadline, Outcome};
 
@@ -21,8 +23,18 @@ struct Image<'a> {
     label: usize,
 }
 
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 #[expect(clippy::print_stdout, reason = "the accuracy is this program's result")]
-fn main() -> Result<(), Box<dyn Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
     let name = args.next().unwrap_or_else(|| "digits".into());
@@ -30,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
     let images = parse(&file).map_err(|what| format!("{path}: {what}"))?;
 
-    let client = Client::connect(ClientConfig::new(scheduler.parse()?).models([&name]))?;
+    let client = Client::connect(ClientConfig::new(address(&scheduler)?).models([&name]))?;
     let model = client.model(&name)?;
     let (mut right, mut answered) = (0, 0);
     for image in &images {
@@ -46,6 +58,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{answered} of {} images answered, {right} right ({percent:.1} %)", images.len());
     client.leave()?;
     Ok(())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text}: give the scheduler as 127.0.0.1:7700"))
 }
 
 /// The file: magic `BDIG`, then u32 version, count, pixels, classes, then the records.

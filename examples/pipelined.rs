@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -26,18 +28,30 @@ struct Tally {
     batches: u64,
 }
 
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 #[expect(clippy::print_stdout, reason = "the tally is this program's result")]
-fn main() -> Result<(), Box<dyn Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
-    let client = Client::connect(ClientConfig::new(scheduler.parse()?))?;
+    let client = Client::connect(ClientConfig::new(address(&scheduler)?))?;
     let model = match args.next() {
         Some(name) => client.model(&name)?,
         None => client.models().into_iter().next().ok_or("the scheduler serves no model")?,
     };
-    let tasks = args.next().map_or(Ok(1_000), |tasks| tasks.parse())?;
+    let tasks = args.next().map_or(Ok(1_000), |tasks| {
+        tasks.parse().map_err(|_| format!("{tasks}: give a whole number of tasks"))
+    })?;
 
-    let tally = block_on(run(&model, tasks))?;
+    let tally = block_on(submit_all(&model, tasks))?;
 
     let Tally { completed, late, dropped, failed, .. } = &tally;
     let mean = tally.latency / (*completed).max(1);
@@ -52,6 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text}: give the scheduler as 127.0.0.1:7700"))
+}
+
 /// How many, and why.
 fn reasons(counts: &BTreeMap<&'static str, u32>) -> String {
     let each: Vec<String> =
@@ -63,7 +81,7 @@ fn reasons(counts: &BTreeMap<&'static str, u32>) -> String {
 }
 
 /// Submits `tasks` tasks, at most [`OUTSTANDING`] at once, and counts their outcomes.
-async fn run(model: &ModelHandle, tasks: usize) -> Result<Tally, Box<dyn Error>> {
+async fn submit_all(model: &ModelHandle, tasks: usize) -> Result<Tally, Box<dyn Error>> {
     let mut tally = Tally::default();
     let mut window = VecDeque::with_capacity(OUTSTANDING);
     for number in 0..tasks {

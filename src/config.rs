@@ -13,6 +13,7 @@ use baton_topo::{
 };
 
 use crate::CommandResult;
+use crate::certificates;
 use crate::output::say;
 
 /// Names the ONNX Runtime library.
@@ -31,6 +32,9 @@ pub(crate) fn check(file: &Path) -> CommandResult {
             say(&cluster.to_string())?;
             let (line, mut problems) = models(file, &cluster);
             line.map_or(Ok(()), |line| say(&line))?;
+            expiring(&cluster)
+                .iter()
+                .try_for_each(|warning| say(&format!("warning: {warning}")))?;
             problems.extend(certificate_problems(&cluster));
             problems.extend(etcd_problem(&cluster));
             problems.extend(journal_problem(&cluster));
@@ -111,6 +115,13 @@ fn certificate_problems(cluster: &Cluster) -> Vec<String> {
         Ok(credentials) => credentials.problems(),
         Err(error) => vec![error.to_string()],
     }
+}
+
+fn expiring(cluster: &Cluster) -> Vec<String> {
+    let (members, clients) = (cluster.fabric.tls.as_ref(), cluster.gateway.tls.as_ref());
+    let files = members.map(|tls| (certificates::MEMBERS, &tls.cert)).into_iter();
+    let files = files.chain(clients.map(|tls| ("gateway.cert", &tls.cert)));
+    files.filter_map(|(key, file)| certificates::expiring(key, file)).collect()
 }
 
 fn etcd_problem(cluster: &Cluster) -> Option<String> {

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use baton_client::{Client, ClientConfig, ConnectError, Driver, LeaveError, Operator};
 use baton_gateway::{Gateway, GatewayConfig, GatewayError, ImageStep, Limits, Repository};
-use baton_metrics::{MetricsServer, build_info};
+use baton_metrics::MetricsServer;
 use baton_topo::{Clock, Cluster, ImageSpec};
 
 use crate::CommandResult;
 use crate::args::GatewayArgs;
+use crate::certificates::Certificates;
 use crate::model::{CONNECT, tables_of};
 use crate::output::{load_cluster, locator, say};
 use crate::process::Signals;
 use crate::reload::{Reload, access};
+use crate::serve::exposed::of_process;
 
 /// How often to look whether the gateway has died.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
@@ -31,7 +33,8 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let slots_per_model = cluster.frontend.slots_per_model;
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
-    let mut reload = Reload::new(&args.config, &cluster.gateway);
+    let certificates = Certificates::new(cluster.fabric.tls.as_ref());
+    let mut reload = Reload::new(&args.config, &cluster.gateway, certificates.clone());
     let images = cluster.gateway.images.iter().cloned().map(image).collect();
     let shared_memory_bytes = cluster.gateway.shared_memory_mib.map(|mib| u64::from(mib) << 20);
     let (tls, tokens) = access(cluster.gateway);
@@ -50,7 +53,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     Gateway::try_addresses(&config)?;
     let (client, driver) = connect(of_client.clock(clock), threads)?;
     let gateway = Gateway::start(client, driver, clock, &config)?;
-    let _metrics = serve_metrics(args, &gateway)?;
+    let _metrics = serve_metrics(args, &gateway, certificates)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
     for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
         say(&format!("{name} {addr}"))?;
@@ -110,13 +113,10 @@ fn image(spec: ImageSpec) -> ImageStep {
 fn serve_metrics(
     args: &GatewayArgs,
     gateway: &Gateway,
+    certificates: Certificates,
 ) -> Result<Option<MetricsServer>, Box<dyn std::error::Error>> {
     let read = gateway.metrics();
-    let read = move || {
-        let mut metrics = read();
-        metrics.push(build_info(env!("CARGO_PKG_VERSION")));
-        metrics
-    };
+    let read = move || read().into_iter().chain(of_process(&certificates)).collect();
     let Some(addr) = args.metrics else { return Ok(None) };
     let metrics = MetricsServer::start(addr, read)?;
     say(&format!("metrics {}", metrics.addr()))?;

@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod certificates;
 mod config;
 mod demo;
 mod doctor;

@@ -55,10 +55,11 @@ pub(crate) fn connect(of: &SchedulerOf) -> Result<Operator, Box<dyn Error>> {
 fn add(args: &ModelAddArgs) -> CommandResult {
     let mut table = named(&args.name);
     table.insert("slo_ms".into(), args.slo_ms.into());
-    if let Some(file) = &args.file {
+    let (file, keys) = args.file_and_keys();
+    if let Some(file) = file {
         table.insert("file".into(), path(file)?.into());
     }
-    insert(&mut table, &args.keys);
+    insert(&mut table, &keys);
     make_paths_absolute(&mut table, Path::new(""))?;
     describe_remote(&mut table, args.ca.as_deref())?;
     complete(&mut table)?;
@@ -73,7 +74,7 @@ fn add(args: &ModelAddArgs) -> CommandResult {
 
 fn set(args: &ModelSetArgs) -> CommandResult {
     let mut table = named(&args.name);
-    insert(&mut table, &args.keys);
+    insert(&mut table, &args.keys());
     make_paths_absolute(&mut table, Path::new(""))?;
     describe_remote(&mut table, args.ca.as_deref())?;
     complete(&mut table)?;

@@ -77,7 +77,7 @@ pub(crate) struct Subject {
 /// What to measure; `more` keys are added to the table of a file's model.
 pub(crate) fn subject(args: &ProfileArgs, more: Table) -> Result<Subject, Box<dyn Error>> {
     match (&args.file, &args.config, &args.model) {
-        (Some(file), ..) => of_file(file, (args.batch_max, &args.keys), (args.device, more)),
+        (Some(file), ..) => of_file(file, (args.batch_max, &args.keys()), (args.device, more)),
         (None, Some(config), Some(name)) => {
             Ok(Subject { model: of_cluster(load_cluster(config)?, name)?, dims: None })
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use baton_gateway::{Gateway, TlsFiles, Token};
 use baton_topo::GatewaySpec;
 
+use crate::certificates::Certificates;
 use crate::output::load_cluster;
 
 /// What changes of a file when its content does: its number, its length, when it was written last.
@@ -16,6 +17,7 @@ type Stamp = Option<(u64, u64, i64, i64)>;
 /// The files, and what was seen of them.
 pub(crate) struct Reload {
     config: PathBuf,
+    certificates: Certificates,
     files: Vec<PathBuf>,
     /// When they were read.
     read: Vec<Stamp>,
@@ -25,10 +27,11 @@ pub(crate) struct Reload {
 
 impl Reload {
     /// Of a gateway that has just read them.
-    pub(crate) fn new(config: &Path, spec: &GatewaySpec) -> Self {
+    pub(crate) fn new(config: &Path, spec: &GatewaySpec, certificates: Certificates) -> Self {
+        certificates.read_of_clients(spec.tls.as_ref().map(|tls| &*tls.cert));
         let files = files(config, spec);
         let stamps = stamps(&files);
-        Self { config: config.to_owned(), files, read: stamps.clone(), seen: stamps }
+        Self { config: config.to_owned(), certificates, files, read: stamps.clone(), seen: stamps }
     }
 
     /// Reads them again if they have changed and, since the look before, come to rest: a file may be half written. After an
@@ -57,7 +60,9 @@ impl Reload {
         self.read = stamps(&self.files);
         self.seen.clone_from(&self.read);
         let (tls, tokens) = access(spec);
-        Ok(gateway.reload(tls.as_ref(), &tokens)?)
+        gateway.reload(tls.as_ref(), &tokens)?;
+        self.certificates.read_of_clients(tls.as_ref().map(|tls| &*tls.cert));
+        Ok(())
     }
 }
 

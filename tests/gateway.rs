@@ -70,6 +70,48 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
     assert!(counters.contains("completed=3"), "{counters}");
 }
 
+/// As curl sends what it reads from a pipe.
+#[test]
+fn a_body_in_chunks_is_a_request_like_any_other() {
+    let cluster = Cluster::quick_and_slow("gateway-chunked");
+    let (_gateway, addr) = cluster.gateway(&["--body-mib", "1"]);
+    let _backend = cluster.backend("a");
+    let mut http = Http::connect(&addr);
+    let body = rows(&[[1; 8], [9; 8]]);
+    let whole = http.post(QUICK, "", &body);
+    for length in [1, 7, body.len()] {
+        let pieces: Vec<&[u8]> = body.chunks(length).collect();
+        http.send_chunked(QUICK, "", &pieces);
+        let answer = http.answer();
+        assert_eq!((answer.status, answer.body), (200, whole.body.clone()), "pieces of {length}");
+    }
+    let kib = [b' '; 1 << 10];
+    http.send_chunked(QUICK, "", &[&kib[..]; 1_025]);
+    assert_eq!(http.answer().status, 413, "its length is known at the end only");
+}
+
+#[test]
+fn a_model_is_ready_while_a_backend_is_connected() {
+    let cluster = Cluster::quick_and_slow("gateway-ready");
+    let (_gateway, addr) = cluster.gateway(&[]);
+    let mut http = Http::connect(&addr);
+    let mut becomes = |status: u16| {
+        let is_so = |_| {
+            thread::park_timeout(Duration::from_millis(100));
+            http.get("/v2/models/quick/ready").status == status
+        };
+        assert!((0..600).any(is_so), "the model's readiness is not {status}");
+        assert_eq!(http.get("/v2/health/ready").status, 200);
+    };
+    becomes(503);
+    let backend = cluster.backend("a");
+    becomes(200);
+    let body = Http::connect(&addr).get("/v2/models/quick/ready").body;
+    assert_eq!(body, br#"{"name":"quick","ready":true}"#, "KServe's client reads it");
+    backend.signal(Signal::KILL);
+    becomes(503);
+}
+
 #[test]
 fn tensors_travel_as_bytes_both_ways() {
     let cluster = Cluster::quick_and_slow("gateway-bytes");
@@ -182,11 +224,9 @@ fn without_a_scheduler_the_gateway_says_so_and_serves_again_when_it_is_back() {
     let mut cluster = Cluster::quick_and_slow("gateway-scheduler");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
-    for (path, said) in [
-        ("/v2/health/live", r#"{"live":true}"#),
-        ("/v2/health/ready", r#"{"ready":true}"#),
-        ("/v2/models/quick/ready", r#"{"name":"quick","ready":true}"#),
-    ] {
+    for (path, said) in
+        [("/v2/health/live", r#"{"live":true}"#), ("/v2/health/ready", r#"{"ready":true}"#)]
+    {
         let answer = http.get(path);
         let body = String::from_utf8_lossy(&answer.body);
         assert_eq!((answer.status, &*body), (200, said), "KServe's client reads it: {path}");

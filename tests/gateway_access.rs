@@ -11,17 +11,19 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use certs::Authority;
+use certs::{Authority, Valid};
 use grpc::{Grpc, InferRequest, Tensor};
 use prost::Message as _;
+use rcgen::{CertificateParams, date_time_ymd};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use support::gateway::QUICK_AND_SLOW;
 use support::http::Http;
-use support::prometheus::await_metric;
+use support::prometheus::{self, await_metric};
 use support::{Cluster, Folder, run};
 use tokio_rustls::TlsConnector;
 
@@ -223,6 +225,11 @@ fn baton_load_shows_a_token_over_tls_and_says_what_it_lacks() {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "certificates are dated by the calendar")]
+fn since_1970_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
 /// Writes a file as people should: it is there as a whole, or not yet.
 fn exchange(file: &std::path::Path, text: &[u8]) {
     let other = file.with_extension("new");
@@ -233,7 +240,10 @@ fn exchange(file: &std::path::Path, text: &[u8]) {
 #[test]
 fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_nothing() {
     let (authority, other) = (Authority::new(), Authority::named("another"));
-    let (issued, renewed) = (authority.issue("gateway.test"), other.issue("gateway.test"));
+    let year =
+        |year| move |params: &mut CertificateParams| params.not_after = date_time_ymd(year, 1, 1);
+    let issued = authority.issue_with("gateway.test", Valid::Now, year(4_000));
+    let renewed = other.issue_with("gateway.test", Valid::Now, year(3_000));
     let (cert, key) = (issued.cert.display(), issued.key.display());
     let folder = Folder::new("access-reload");
     let token = folder.path().join("team");
@@ -251,6 +261,16 @@ fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_not
         let header = format!("authorization: Bearer {token}\r\n");
         ask(&addr, authority, "/v2", &header).map(|answer| answer[9..12].to_owned())
     };
+    let certificate_ends = || {
+        let shown = prometheus::get(&metrics, "/metrics").unwrap();
+        let name = "baton_certificate_remaining_seconds{towards=\"clients\"} ";
+        let left: f64 =
+            shown.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
+        let year_s = 365.2425 * 86_400.0;
+        1970.0 + (left + since_1970_s()) / year_s
+    };
+    let is_about = |year: f64, wanted: f64| (year - wanted).abs() < 0.1;
+    assert!(is_about(certificate_ends(), 4_000.0), "{}", certificate_ends());
     assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "200");
     exchange(&token, b"fedcba9876543210\n");
     await_count("reloads", 1.0);
@@ -282,6 +302,7 @@ fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_not
     await_count("reloads", 4.0);
     assert_eq!(status(&other, "fedcba9876543210").unwrap(), "200");
     assert!(status(&authority, "fedcba9876543210").is_err(), "the former certificate is gone");
+    assert!(is_about(certificate_ends(), 3_000.0), "{}", certificate_ends());
 }
 
 #[test]

@@ -12,9 +12,10 @@ use support::{Folder, has_onnx_runtime, run};
 const CHECKPOINT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/words-super/supernet.toml");
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/words-super/words-super.onnx");
 const QUICK: [&str; 4] = ["--runs", "5", "--seconds-per-size", "0.1"];
-const EMULATED: &str = "[[model]]\nname = \"m\"\nslo_ms = 50\nbatch_max = 2\n\
+/// The variants are far apart: a host with too much to do adds to the times of either.
+const EMULATED: &str = "[[model]]\nname = \"m\"\nslo_ms = 500\nbatch_max = 2\n\
                         [[model.variant]]\nname = \"a\"\naccuracy = 70\nalpha_ms = 1\nbeta_ms = 1\n\
-                        [[model.variant]]\nname = \"b\"\naccuracy = 80\nalpha_ms = 2\nbeta_ms = 2\n\
+                        [[model.variant]]\nname = \"b\"\naccuracy = 80\nalpha_ms = 20\nbeta_ms = 20\n\
                         [[model]]\nname = \"plain\"\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 50\nbatch_max = 2\n";
 
 fn supernet(args: &[&str]) -> Output {
@@ -65,7 +66,7 @@ fn measured_variants_become_the_table_of_a_cluster_file() {
     let latency = |variant: usize, batch: usize| {
         report["variants"][variant]["latency_ms"][batch - 1].as_f64().unwrap()
     };
-    assert!(latency(0, 2) >= 3.0 && latency(1, 2) >= 6.0, "{report}");
+    assert!(latency(0, 2) >= 3.0 && latency(1, 2) >= 60.0, "{report}");
     assert_eq!(report["switching"][1]["batch"], 2, "{report}");
 
     let kept = path("kept.toml");

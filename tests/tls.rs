@@ -8,9 +8,11 @@ mod certs;
 mod support;
 
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use baton_topo::TlsSpec;
 use certs::{Authority, Valid};
+use rcgen::CertificateParams;
 use rustix::process::Signal;
 use support::{Folder, Process, run};
 
@@ -124,12 +126,27 @@ fn a_frontend_and_a_backend_with_a_foreign_certificate() {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "certificates are dated by the calendar")]
+fn in_nearly_a_week() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(7 * 86_400 - 3_600)
+}
+
 #[test]
 fn config_check_looks_at_the_certificate() {
     let files = Files::new("tls-check");
     let good = run(&["config", "check", &files.of("gpu.test")]);
     assert!(good.status.success());
     assert!(String::from_utf8_lossy(&good.stdout).contains("connections: TLS, as "));
+
+    let said = String::from_utf8_lossy(&good.stdout);
+    assert!(!said.contains("expire"), "{said}");
+
+    let week = |params: &mut CertificateParams| params.not_after = in_nearly_a_week().into();
+    let short = files.authority.issue_with("short.test", Valid::Now, week);
+    let output = run(&["config", "check", &files.with("short", &short)]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("warning: tls.cert: ") && said.contains("expires in 7.0 days"), "{said}");
 
     let expired = files.authority.issue_with("old.test", Valid::Formerly, |_| {});
     let output = run(&["config", "check", &files.with("old", &expired)]);

@@ -125,6 +125,34 @@ fn a_fixed_batch_behind_other_dimensions_is_filled_up_with_zeros() {
     }
 }
 
+/// The file says of its output `[1, seqlen]`; executed it has three dimensions, of which the second is the batch.
+#[test]
+fn an_output_whose_shape_the_file_says_wrong_is_answered_as_its_table_says() {
+    if !has_runtime() {
+        return;
+    }
+    let (real, wrong) =
+        ([Dim::Fixed(3), Dim::Dynamic, Dim::Fixed(2)], [Dim::Fixed(1), Dim::Named("seqlen")]);
+    let inputs = [("x", FLOAT, &real[..])];
+    let file = model_file(&[("Neg", "x", "y")], &inputs, &[("y", FLOAT, &wrong)]);
+    let file = scratch("misdescribed.onnx", &file);
+    let keys = "batch_max = 4\nbatch_dim = { x = 1, y = 1 }";
+    let spec = spec(&file, &format!("{keys}\nshapes = {{ y = [3, \"batch\", 2] }}"));
+    let mut engine = load(&spec).unwrap();
+    for count in 1..=4_u8 {
+        let rows: Vec<Vec<f32>> =
+            (0..count).map(|i| (0..6).map(|at| f32::from(10 * i + at)).collect()).collect();
+        let inputs: Vec<Vec<u8>> = rows.iter().map(|row| bytes(row)).collect();
+        for (row, answer) in rows.iter().zip(execute(&mut engine, &spec, &inputs)) {
+            let negated: Vec<f32> = row.iter().map(|x| -x).collect();
+            assert_eq!(floats(&answer.unwrap()), negated, "of {count}");
+        }
+    }
+    let other = self::spec(&file, &format!("{keys}\nshapes = {{ y = [3, \"batch\", 5] }}"));
+    let Err(error) = load(&other) else { panic!("it is refused") };
+    assert!(error.to_string().contains("`y`"), "{error}");
+}
+
 /// `x · scale + shift`, where all rows share the two.
 #[test]
 fn constants_are_the_same_for_all_rows_and_no_part_of_them() {

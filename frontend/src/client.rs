@@ -167,6 +167,12 @@ impl Client {
         self.guard.session.slots_in_use()
     }
 
+    /// Backends that are connected to this client. Each answers for the models of its sub-cluster; without any, every task is
+    /// dropped or waits.
+    pub fn backends(&self) -> u32 {
+        self.guard.session.backends()
+    }
+
     /// Leaves in order: refuses new submits, waits for outstanding tasks (at most
     /// [`ClientConfig::leave_timeout`]), notifies the scheduler and waits for its confirmation (at
     /// most `member_timeout`). Every ticket has its outcome afterwards; tickets and replies remain

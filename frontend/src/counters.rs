@@ -1,6 +1,6 @@
 //! What a client counted. Writers are the application's threads and the I/O thread; none waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use baton_metrics::Metric;
@@ -37,6 +37,8 @@ macro_rules! counters {
         pub(crate) struct LiveCounters {
             $(pub(crate) $name: Count,)*
             transport: Mutex<TransportCounters>,
+            /// Backends that may answer now.
+            pub(crate) backends: AtomicU32,
         }
 
         impl LiveCounters {

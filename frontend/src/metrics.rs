@@ -7,13 +7,13 @@ use crate::outcome::Timing;
 
 /// Everything that a client may show, as far as it is known without a model.
 pub fn described() -> Vec<Metric> {
-    shown(&Counters::default(), 0, &[])
+    shown(&Counters::default(), [0; 2], &[])
 }
 
 /// `models` have their names, and what [`Latencies::values`] says of them.
 pub(crate) fn shown(
     counters: &Counters,
-    slots_in_use: u32,
+    [slots_in_use, backends]: [u32; 2],
     models: &[(String, [Value; 2])],
 ) -> Vec<Metric> {
     let slots =
@@ -29,6 +29,8 @@ pub(crate) fn shown(
         ..Metric::histograms(name, help, &["model"])
     };
     let mut metrics = counters.metrics();
+    let connected = "Backends that are connected and may answer";
+    metrics.push(Metric::gauge("baton_client_backends", connected, backends.into()));
     metrics.push(Metric::gauge("baton_client_slots_in_use", slots, slots_in_use.into()));
     metrics.push(histograms("baton_client_latency_seconds", in_seconds, 0));
     metrics.push(histograms("baton_client_latency_of_deadline", in_allowed, 1));

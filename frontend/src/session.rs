@@ -266,12 +266,17 @@ impl Session {
         self.send_commands();
     }
 
+    pub(crate) fn backends(&self) -> u32 {
+        self.counters.backends.load(Ordering::Relaxed)
+    }
+
     /// What a client shows to Prometheus.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let models = self.usable().into_iter();
         let models: Vec<_> =
             models.map(|model| (model.name.to_string(), model.latencies.values())).collect();
-        shown(&self.counters.snapshot(), self.slots_in_use(), &models)
+        let levels = [self.slots_in_use(), self.backends()];
+        shown(&self.counters.snapshot(), levels, &models)
     }
 
     /// Hands out the end of a task that is decided ([`baton_rdma::SlabSet::complete`]) already. Returns the waker of the

@@ -27,7 +27,7 @@ start() {
     "$baton" "$@" >"$dir/$name.out" 2>"$dir/$name.log" &
     pids+=($!)
     for ((round = 0; round < 300; round++)); do
-        if grep -q "^$prefix" "$dir/$name.out"; then
+        if grep -qs "^$prefix" "$dir/$name.out"; then
             said=$(sed -n "s/^$prefix *//p" "$dir/$name.out" | head -n 1)
             return
         fi

@@ -192,6 +192,12 @@ impl App {
         }
         self.client.loss().map(|loss| Problem::unavailable(loss.to_string()))
     }
+
+    /// Why this gateway cannot have any model inferred now. Which backend serves which model only the scheduler knows.
+    pub(crate) fn unready_models(&self) -> Option<Problem> {
+        let none = || Problem::unavailable("no backend is connected: no model can be inferred");
+        self.unready().or_else(|| (self.client.backends() == 0).then(none))
+    }
 }
 
 /// A running gateway.

@@ -48,6 +48,7 @@ impl Collector for Collected {
 fn encode(encoder: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
     match value {
         Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(count, None),
+        Value::Seconds(time) => encoder.encode_counter::<NoLabelSet, _, f64>(time, None),
         Value::Level(level) => encoder.encode_gauge(level),
         Value::Sizes { buckets, sum } => {
             let count = buckets.iter().map(|(_, count)| count).sum();
@@ -64,9 +65,11 @@ mod tests {
     fn a_counter_a_gauge_and_a_histogram() {
         let buckets = vec![(0.5, 2), (1.0, 0), (f64::INFINITY, 1)];
         let series = vec![(vec!["a\"b".to_owned()], Value::Sizes { buckets, sum: 7.5 })];
+        let time = vec![(Vec::new(), Value::Seconds(1.25))];
         let metrics = vec![
             Metric::counter("client", "late", " Of these, too late.", 3),
             Metric::gauge("baton_gpus", "GPUs", 2.0),
+            Metric { series: time, ..Metric::counters("baton_busy", "Time", &[]) },
             Metric { series, ..Metric::histograms("baton_s", "Sizes", &["model"]) },
         ];
         assert_eq!(
@@ -77,6 +80,9 @@ mod tests {
              # HELP baton_gpus GPUs\n\
              # TYPE baton_gpus gauge\n\
              baton_gpus 2.0\n\
+             # HELP baton_busy Time\n\
+             # TYPE baton_busy counter\n\
+             baton_busy_total 1.25\n\
              # HELP baton_s Sizes\n\
              # TYPE baton_s histogram\n\
              baton_s_sum{model=\"a\\\"b\"} 7.5\n\

@@ -7,10 +7,12 @@
 mod exposition;
 mod histogram;
 mod server;
+mod threads;
 
 pub use exposition::text;
 pub use histogram::{Histogram, LATENCY_BOUNDS_S, OBJECTIVE_BOUNDS};
 pub use server::{MetricsError, MetricsServer};
+pub use threads::threads;
 
 /// What a number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,8 @@ pub struct Metric {
 pub enum Value {
     /// Of a counter.
     Count(u64),
+    /// Of a counter of time.
+    Seconds(f64),
     /// Of a gauge.
     Level(f64),
     /// Of a histogram: what lies at or below each bound and above the one before, what lies above all, and the sum.

@@ -24,4 +24,7 @@ def main(scheduler: str = "127.0.0.1:7700", name: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:3])
+    except (baton.BatonError, ValueError) as error:  # no scheduler there, no such model, no address
+        sys.exit(f"{error}")

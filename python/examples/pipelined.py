@@ -1,6 +1,6 @@
 """Many tasks outstanding at once, awaited in an event loop.
 
-python pipelined.py 127.0.0.1:7700 MODEL TASKS
+python pipelined.py 127.0.0.1:7700 [model] [tasks]
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections import Counter
 import baton
 
 
-async def main(scheduler: str, name: str, tasks: str) -> None:
+async def main(scheduler: str = "127.0.0.1:7700", name: str | None = None, tasks: str = "1000") -> None:
     async with await baton.connect_async(scheduler) as client:
-        model = client.model(name)
+        model = client.model(name) if name else client.models()[0]
         row = bytes(model.input_bytes)
         # Those for which no slot is free wait for one, in order.
         outcomes = await asyncio.gather(*(model.infer(row) for _ in range(int(tasks))))
@@ -20,4 +20,7 @@ async def main(scheduler: str, name: str, tasks: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:4]))
+    except (baton.BatonError, ValueError) as error:  # no scheduler there, no such model, a word that is no number
+        sys.exit(f"{error}")

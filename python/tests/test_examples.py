@@ -33,6 +33,16 @@ def test_pipelined(cluster: Any) -> None:
     assert said == "Counter({'completed': 300})\n"
 
 
+@pytest.mark.parametrize("example", ["classify.py", "pipelined.py"])
+def test_a_program_without_a_cluster_ends_with_a_sentence(example: str) -> None:
+    for words, said in [(["127.0.0.1:1"], "127.0.0.1:1"), (["nowhere"], "nowhere")]:
+        line = [sys.executable, str(EXAMPLES / example), *words]
+        ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 1, ended
+        assert said in ended.stderr, ended
+        assert "Traceback" not in ended.stderr, ended
+
+
 def test_the_programs_of_the_guide(cluster: Any, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)
     programs = [block for block in blocks if block.startswith("import")]

@@ -206,6 +206,10 @@ counters! {
         left,
         /// Members lost: connection broken, or silent for too long.
         lost,
+        /// Of the members lost, those that were frontends.
+        frontends_lost,
+        /// Of the members lost, those that were backends.
+        backends_lost,
         /// Joins refused: unknown sub-cluster, missing models, bad numbers.
         joins_refused,
         /// Joins refused because the member or its name was there already.

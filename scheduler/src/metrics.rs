@@ -42,6 +42,8 @@ pub(crate) struct ModelShown {
     /// Of these, those that its quota refused.
     pub(crate) refused: u64,
     pub(crate) dropped: u64,
+    /// Of these, those that found its queue full.
+    pub(crate) queue_full: u64,
     pub(crate) totals: ModelTotals,
     /// Names of its variants, and how often their answers are right, 0 to 1; empty without any.
     pub(crate) variants: Vec<(String, f64)>,
@@ -174,7 +176,7 @@ fn of_catalogue(models: &[ModelShown]) -> [Metric; 2] {
     ]
 }
 
-fn of_models(models: &[ModelShown]) -> [Metric; 8] {
+fn of_models(models: &[ModelShown]) -> [Metric; 9] {
     const MODEL: &[&str] = &["model"];
     let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
         let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
@@ -196,6 +198,11 @@ fn of_models(models: &[ModelShown]) -> [Metric; 8] {
             "dropped",
             "Tasks dropped, as of the last second, without those that were cancelled or above a quota",
             |of| of.dropped,
+        ),
+        counts(
+            "queue_full",
+            "Of the tasks dropped, those that found their model's queue full, as of the last second",
+            |of| of.queue_full,
         ),
         counts(
             "executed",
@@ -335,8 +342,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 7 + 2 + 4,
-            "without gpus_needed, with seven by model, two by variant and four of caches"
+            counters.pairs().len() - 1 + 8 + 2 + 4,
+            "without gpus_needed, with eight by model, two by variant and four of caches"
         );
     }
 
@@ -349,7 +356,8 @@ mod tests {
             waiting: 0,
             requests: 9,
             refused: 2,
-            dropped: 1,
+            dropped: 3,
+            queue_full: 1,
             totals,
             variants,
             cache: None,
@@ -368,7 +376,8 @@ mod tests {
         for (name, wanted) in [
             ("requests", 9),
             ("refused", 2),
-            ("dropped", 1),
+            ("dropped", 3),
+            ("queue_full", 1),
             ("executed", 6),
             ("late", 1),
             ("failed", 5),

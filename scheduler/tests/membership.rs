@@ -425,5 +425,7 @@ fn a_backend_that_is_ready_and_not_connected_is_given_nothing() {
         (1..=4).contains(&undelivered),
         "{undelivered}: once or twice before the word is passed on"
     );
-    assert_eq!(counters.control_thread.lost.get(), 1);
+    let counters = &counters.control_thread;
+    let lost = [&counters.lost, &counters.frontends_lost, &counters.backends_lost];
+    assert_eq!(lost.map(|count| count.get()), [1, 0, 1]);
 }

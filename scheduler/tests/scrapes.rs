@@ -102,3 +102,25 @@ fn what_a_quota_refused_stays_counted_when_the_quota_changes_and_the_model_moves
         assert_eq!(count("baton_scheduler_model_refused"), Some(Value::Count(4)));
     }
 }
+
+#[test]
+fn what_found_a_full_queue_is_counted_by_model_wherever_it_lives() {
+    let mut stage = Stage::new(&cluster(Policy::Symphony, 2));
+    let (mut client, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    // A batch of the largest size leaves at once for the idle slot, and 16 tasks fill the queue.
+    for slot in 0..8 + 16 + 3 {
+        let task = client.task(slot, 0);
+        client.submit(0, task, stage.now + ms(10_000));
+        stage.exchange(&mut client);
+    }
+    for round in 0..2 {
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(1_100));
+        let metrics = scrape(&mut stage);
+        let full = |model: &str| shown(&metrics, "baton_scheduler_model_queue_full", &[model]);
+        assert_eq!(full("model-0"), Some(Value::Count(3)), "round {round}");
+        assert_eq!(full("model-1"), Some(Value::Count(0)));
+        if round == 0 {
+            assert!(stage.scheduler.control.move_model(ModelId(0), 1), "it may");
+        }
+    }
+}

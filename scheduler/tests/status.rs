@@ -271,6 +271,9 @@ fn who_came_and_went_and_why_is_remembered() {
     assert_eq!(events(&status), expected);
     let lost = &status.events[6];
     assert_eq!(lost.detail, "nothing heard for 1000 ms");
+    let counters = &stage.scheduler.counters().control_thread;
+    let by_role = [&counters.frontends_lost, &counters.backends_lost].map(|count| count.get());
+    assert_eq!((by_role, counters.lost.get()), ([1, 1], 2));
     assert!(lost.age_s < status.events[0].age_s, "{:?}", status.events);
 }
 

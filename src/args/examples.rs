@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// A command below `baton`, and lines that show its use.
-const EXAMPLES: [(&str, &[&str]); 17] = [
+const EXAMPLES: [(&str, &[&str]); 18] = [
     (
         "",
         &[
@@ -15,6 +15,7 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
             "baton load --config cluster.toml --rate resnet50=200",
         ],
     ),
+    ("scheduler", &["baton scheduler --config cluster.toml"]),
     ("backend", &["baton backend --config cluster.toml --name gpu-a"]),
     (
         "gateway",
@@ -30,8 +31,8 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
     (
         "model add",
         &[
-            "baton model add encoder.onnx --name encoder --slo-ms 50 --key dims={seq=128} --config cluster.toml",
-            "baton model add --name big --slo-ms 80 --key alpha_ms=3 --key beta_ms=9 --config cluster.toml",
+            "baton model add encoder.onnx --name encoder --slo-ms 50 dims={seq=128} --config cluster.toml",
+            "baton model add alpha_ms=3 beta_ms=9 --name big --slo-ms 80 --config cluster.toml",
         ],
     ),
     (
@@ -44,7 +45,7 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
     (
         "profile",
         &[
-            "baton profile encoder.onnx --key dims={seq=128} --batch-max 32",
+            "baton profile encoder.onnx dims={seq=128} --batch-max 32",
             "baton profile --config cluster.toml --model resnet50",
         ],
     ),
@@ -102,6 +103,12 @@ pub(super) fn shown(command: Command, path: &str) -> Command {
         let path = format!("{path} {}", below.get_name());
         shown(below, path.trim_start())
     })
+}
+
+/// Lines that show the use of the command at this path.
+pub(super) fn of(path: &str) -> Vec<String> {
+    let lines = EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[][..], |(_, lines)| lines);
+    lines.iter().map(|line| format!("for example: {line}")).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use baton_bench::oip::{Token, Url};
 use baton_sim::Minutes;
 use baton_topo::Idle;
-use clap::value_parser;
+use clap::{ArgGroup, value_parser};
 
 use super::values::{
     deadline_ms, expect, goodput_share, outstanding, rate, requests_per_s, resolution, scale,
@@ -23,9 +23,10 @@ pub(crate) enum SendDeadlineArg {
 }
 
 #[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("server").args(["config", "url"]).required(true).multiple(true)))]
 pub(crate) struct LoadArgs {
     /// The cluster file; with --url it only says more of its models: objectives and right answers
-    #[arg(long, value_name = "FILE", required_unless_present = "url")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// A server of the Open Inference Protocol instead of the cluster: http://HOST:PORT or grpc://HOST:PORT, with TLS https://
     /// or grpcs://

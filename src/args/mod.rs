@@ -9,6 +9,7 @@ mod load;
 mod model;
 mod path;
 mod profile;
+mod refusal;
 mod sim;
 mod supernet;
 mod values;
@@ -55,8 +56,17 @@ pub(crate) struct Args {
 
 /// The command line of this process; a wrong one ends it.
 pub(crate) fn parse() -> Args {
-    let matches = examples::shown(taking_negative_numbers(Args::command()), "").get_matches();
-    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = command().try_get_matches().unwrap_or_else(|error| refuse(error));
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| refuse(error))
+}
+
+fn refuse(error: clap::Error) -> ! {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    refusal::with_fix(error, &command(), &words.collect::<Vec<_>>()).exit()
+}
+
+fn command() -> clap::Command {
+    examples::shown(taking_negative_numbers(Args::command()), "")
 }
 
 /// `--seconds -1` is a value out of range, with our words, and no unknown option `-1`.

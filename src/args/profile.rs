@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use baton_topo::Device;
 use clap::value_parser;
 
-use super::model::key;
+use super::model::{all, key};
 use super::values::seconds;
 
 #[derive(clap::Args, Debug)]
@@ -13,6 +13,9 @@ pub(crate) struct ProfileArgs {
     /// The ONNX file
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     pub(crate) file: Option<PathBuf>,
+    /// Other keys of the model's table, such as dims={seq=128}
+    #[arg(value_name = "KEY=VALUE", value_parser = key, conflicts_with = "config")]
+    keys: Vec<(String, String)>,
     /// Measure a model of this cluster file instead, of any engine
     #[arg(long, value_name = "FILE", requires = "model")]
     pub(crate) config: Option<PathBuf>,
@@ -26,9 +29,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "ROWS", value_parser = value_parser!(u32).range(1..=1_024))]
     #[arg(conflicts_with = "config")]
     pub(crate) batch_max: Option<u32>,
-    /// Another key of the model's table, such as dims={seq=128}; repeat for several
-    #[arg(long = "key", value_name = "KEY=VALUE", value_parser = key, conflicts_with = "config")]
-    pub(crate) keys: Vec<(String, String)>,
+    /// As KEY=VALUE without it
+    #[arg(long = "key", value_name = "KEY=VALUE", value_parser = key, conflicts_with = "config", hide = true)]
+    more_keys: Vec<(String, String)>,
     /// Executions of each batch size, if the time is enough
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(5..=1_000_000))]
     pub(crate) runs: u32,
@@ -41,4 +44,10 @@ pub(crate) struct ProfileArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl ProfileArgs {
+    pub(crate) fn keys(&self) -> Vec<(String, String)> {
+        all(&self.keys, &self.more_keys).collect()
+    }
 }

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use baton_metrics::{Metric, MetricsError, MetricsServer, build_info};
+use baton_metrics::{Metric, MetricsError, MetricsServer, build_info, threads};
 use baton_scheduler::{SchedulerHandle, SchedulerMetrics};
+
+use crate::certificates::Certificates;
 
 type Serving = Arc<Mutex<Option<SchedulerMetrics>>>;
 
@@ -18,14 +20,17 @@ pub(super) struct Exposed {
 
 impl Exposed {
     /// At `metrics` of the cluster file, if it has one.
-    pub(super) fn start(addr: Option<SocketAddr>) -> Result<Self, MetricsError> {
+    pub(super) fn start(
+        addr: Option<SocketAddr>,
+        certificates: Certificates,
+    ) -> Result<Self, MetricsError> {
         let serving = Serving::default();
         let read = {
             let serving = Arc::clone(&serving);
             move || {
                 // Not held while it is read: that takes a while.
                 let of = serving.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                all(of.as_ref())
+                all(of.as_ref()).into_iter().chain(of_process(&certificates)).collect()
             }
         };
         let server = addr.map(|addr| MetricsServer::start(addr, read)).transpose()?;
@@ -42,14 +47,15 @@ impl Exposed {
 fn all(serving: Option<&SchedulerMetrics>) -> Vec<Metric> {
     let help = "1 on the scheduler that serves, 0 on one that stands by";
     let leads = if serving.is_some() { 1.0 } else { 0.0 };
-    let mut metrics = vec![Metric::gauge("baton_leader", help, leads), build()];
+    let mut metrics = vec![Metric::gauge("baton_leader", help, leads)];
     metrics.extend(serving.map(SchedulerMetrics::read).unwrap_or_default());
     metrics
 }
 
-/// What this process says of itself.
-pub(super) fn build() -> Metric {
-    build_info(env!("CARGO_PKG_VERSION"))
+/// What each process says of itself.
+pub(crate) fn of_process(certificates: &Certificates) -> [Metric; 4] {
+    let [cpu, wait] = threads();
+    [build_info(env!("CARGO_PKG_VERSION")), certificates.metric(), cpu, wait]
 }
 
 #[cfg(test)]
@@ -63,7 +69,7 @@ pub(super) mod tests {
 
     /// Everything that any process shows, by name.
     pub(in crate::serve) fn registry() -> Vec<Metric> {
-        let mut metrics = vec![build()];
+        let mut metrics = Vec::from(of_process(&Certificates::new(None)));
         metrics.extend(all(None).into_iter().filter(|metric| metric.name == "baton_leader"));
         metrics.extend(SchedulerMetrics::described(&SchedulerCounters::new(1)));
         metrics.extend(baton_backend::Counters::default().metrics());

@@ -1,7 +1,7 @@
 //! `baton scheduler` and `baton backend`: start, say so on stdout, and end on a signal.
 
 mod cards;
-mod exposed;
+pub(crate) mod exposed;
 #[cfg(test)]
 mod monitoring_tests;
 mod standby;
@@ -16,10 +16,11 @@ use baton_topo::{CardsSpec, Clock, Cluster};
 
 use crate::CommandResult;
 use crate::args::{BackendArgs, SchedulerArgs};
+use crate::certificates::Certificates;
 use crate::output::{load_cluster, locator, say};
 use crate::process::Signals;
 use cards::Cards;
-use exposed::Exposed;
+use exposed::{Exposed, of_process};
 
 /// How often to look whether what serves has ended by itself.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2_000);
@@ -35,7 +36,8 @@ pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
     let mut cluster = load_cluster(&args.config)?;
     cluster.scheduler.listen = args.listen.unwrap_or(cluster.scheduler.listen);
     let mut signals = Signals::new()?;
-    let exposed = Exposed::start(args.metrics.or(cluster.scheduler.metrics))?;
+    let certificates = Certificates::new(cluster.fabric.tls.as_ref());
+    let exposed = Exposed::start(args.metrics.or(cluster.scheduler.metrics), certificates)?;
     if let Some(etcd) = &cluster.scheduler.etcd {
         return standby::run(&cluster, etcd, &exposed, &mut signals);
     }
@@ -91,11 +93,13 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let models = named(config.models.iter().map(|model| model.name.as_str()));
     let (name, gpus) = (config.name.clone(), config.gpus);
     let metrics = args.metrics.or_else(|| spec.and_then(|backend| backend.metrics));
+    let certificates = Certificates::new(cluster.fabric.tls.as_ref());
     let backend = Backend::start(config, Clock::start())?;
     tracing::info!(version = VERSION, name, gpus, models, "backend is ready");
     let read = backend.metrics();
     let of_cards = move || cards.as_ref().map(Cards::metrics).unwrap_or_default();
-    let read = move || read().into_iter().chain(of_cards()).chain([exposed::build()]).collect();
+    let read =
+        move || read().into_iter().chain(of_cards()).chain(of_process(&certificates)).collect();
     let _server = metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?;
     say("ready")?;
     while signals.wait(LOOK_INTERVAL) {

@@ -8,6 +8,9 @@ use crate::pareto::Measured;
 const FIRST_LINE: &str =
     "# Variants of a supernet, for its [[model]] in a cluster file. Written by `baton supernet`.\n";
 
+/// What to do about another file.
+const FIX: &str = "name a table that `baton supernet profile` wrote: a [[model.variant]] with name, accuracy and latency_ms for each variant";
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -43,11 +46,11 @@ pub fn is_table(text: &str) -> bool {
 pub fn read_table(text: &str) -> Result<Vec<Measured>, String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        format!("line {line}: {}", error.message().trim())
+        format!("line {line}: {}; {FIX}", error.message().trim())
     })?;
     let variants = file.model.variant;
     if variants.is_empty() {
-        return Err("has no [[model.variant]]".into());
+        return Err(format!("has no [[model.variant]]; {FIX}"));
     }
     for (at, variant) in variants.iter().enumerate() {
         check(variant, &variants[..at])
@@ -87,6 +90,14 @@ mod tests {
         assert!(is_table(&text) && text.contains("# measured on: cpu\n"), "{text}");
         assert_eq!(text.matches("[[model.variant]]").count(), 2);
         assert_eq!(read_table(&text).unwrap(), variants);
+    }
+
+    #[test]
+    fn another_file_is_refused_with_what_to_name_instead() {
+        for text in ["", "[scheduler]\n", "[model]\nvariant = []\n", "gpus = 3", "name = "] {
+            let error = read_table(text).unwrap_err();
+            assert!(error.ends_with(FIX), "{text}: {error}");
+        }
     }
 
     #[test]

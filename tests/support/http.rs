@@ -55,6 +55,19 @@ impl Http {
         self.write(&[head.as_bytes(), body].concat());
     }
 
+    /// Sends a request whose body comes in these pieces, each in a packet of its own as far as this side can say.
+    pub(crate) fn send_chunked(&mut self, path: &str, headers: &str, pieces: &[&[u8]]) {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\n{headers}transfer-encoding: chunked\r\n\r\n"
+        );
+        self.write(head.as_bytes());
+        for piece in pieces {
+            let length = format!("{:x}\r\n", piece.len());
+            self.write(&[length.as_bytes(), piece, b"\r\n"].concat());
+        }
+        self.write(b"0\r\n\r\n");
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.send("GET", path, "", b"");
         self.answer()

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import urllib.error
 import urllib.request
 
 
@@ -24,4 +25,11 @@ if __name__ == "__main__":
     parser.add_argument("--gateway", default="http://127.0.0.1:8000")
     parser.add_argument("--deadline-ms", type=float, default=50)
     args = parser.parse_args()
-    print(classify(args.gateway, json.load(sys.stdin), args.deadline_ms))
+    try:
+        print(classify(args.gateway, json.load(sys.stdin), args.deadline_ms))
+    except urllib.error.HTTPError as refused:
+        sys.exit(f"{args.gateway} refuses: {refused.code} {refused.read().decode()}")
+    except OSError as error:
+        sys.exit(f"{args.gateway} does not answer ({error}); start the gateway, or name another with --gateway")
+    except json.JSONDecodeError:
+        sys.exit("stdin has no JSON list of 64 numbers; write one, as in: python client.py < image.json")

@@ -119,6 +119,7 @@ impl<T: Transport> ClientIo<T> {
         for &conn in self.backends.all_authorised() {
             self.transport.trust(conn);
         }
+        self.show_backends();
         tracing::info!(member, scheduler = %self.membership.scheduler(), "admitted");
         Ok(())
     }

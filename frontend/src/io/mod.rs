@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task;
 
 use baton_membership::{ClockSync, Member, Membership, Stage, Step};
@@ -254,6 +255,13 @@ impl<T: Transport> ClientIo<T> {
         } else if self.backends.authorised(conn) {
             self.transport.trust(conn);
         }
+        self.show_backends();
+    }
+
+    /// How many of them the application sees.
+    fn show_backends(&self) {
+        let count = self.backends.all_authorised().len() as u32;
+        self.counters.backends.store(count, Ordering::Relaxed);
     }
 
     fn turn_away(&mut self, conn: ConnId) {
@@ -288,6 +296,7 @@ impl<T: Transport> ClientIo<T> {
 
     fn on_closed(&mut self, now: Nanos, conn: ConnId, reason: &CloseReason) {
         self.backends.remove(conn);
+        self.show_backends();
         if let Err(error) = self.membership.on_closed(conn, reason) {
             self.fail(now, error.into());
         }

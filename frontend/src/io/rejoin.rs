@@ -71,6 +71,7 @@ impl<T: Transport> ClientIo<T> {
         // Backends may hear of the next number sooner than this: until then it goes by none.
         self.transport.identify(Identity { role: Role::Frontend, member: 0 });
         self.backends.await_token();
+        self.show_backends();
     }
 
     /// No scheduler will do any more. The client ends when its tasks have.

@@ -169,6 +169,8 @@ fn what_cannot_be_served_is_refused_with_its_reason() {
     assert_eq!(world.end_of(1), dropped(DropReason::DeadlinePassed));
     assert_eq!(world.end_of(2), dropped(DropReason::DeadlinePassed));
     assert_eq!(world.end_of(5), dropped(DropReason::QueueFull));
+    let counters = world.models[0].counters();
+    assert_eq!((counters.ended, counters.queue_full), (3, 1));
     world.run_out();
     assert!(world.is_good(3) && world.is_good(4));
 }

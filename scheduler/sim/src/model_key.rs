@@ -24,7 +24,7 @@ pub(crate) struct ModelKey {
     batch_max: Option<u32>,
     slo_ms: f64,
     #[serde(default = "one")]
-    copies: u32,
+    pub(crate) copies: u32,
     /// Of the load beside other models, all copies together.
     weight: Option<f64>,
     weights_mb: Option<f64>,

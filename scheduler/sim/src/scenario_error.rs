@@ -86,6 +86,16 @@ pub enum ScenarioError {
         /// The scenario's.
         gpus: u32,
     },
+    /// Two models go by one name.
+    #[error("there are two models named \"{name}\": rename one")]
+    ModelTwice {
+        /// The name, of a copy with its number.
+        name: String,
+        /// Which `[[model]]` has it first; `None`: the zoo does.
+        first: Option<usize>,
+        /// Which has it as well.
+        second: usize,
+    },
     /// Two sub-clusters go by one name.
     #[error("there are two [[subcluster]] named \"{name}\": rename one")]
     SubclusterTwice {

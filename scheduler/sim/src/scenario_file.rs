@@ -1,5 +1,7 @@
 //! The scenario file (TOML) as it is written; `docs/simulator.md` lists its keys.
 
+use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -300,7 +302,23 @@ fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
         return Err(ScenarioError::NoModel);
     }
     check("number of models", models.len() as f64, 1.0, MODELS_MAX as f64)?;
+    check_names(&models, &file.model)?;
     Ok(models)
+}
+
+/// Replays, `--model` and reports go by the names. The zoo's models come before those of the tables.
+fn check_names(models: &[SimModel], tables: &[ModelKey]) -> Result<(), ScenarioError> {
+    let of = |(at, table): (usize, &ModelKey)| repeat_n(Some(at), table.copies as usize);
+    let of_tables: Vec<Option<usize>> = tables.iter().enumerate().flat_map(of).collect();
+    let of_zoo = repeat_n(None, models.len() - of_tables.len());
+    let mut first_of = BTreeMap::new();
+    for (model, table) in models.iter().zip(of_zoo.chain(of_tables)) {
+        let first = first_of.insert(model.name.as_str(), table);
+        if let (Some(first), Some(second)) = (first, table) {
+            return Err(ScenarioError::ModelTwice { name: model.name.clone(), first, second });
+        }
+    }
+    Ok(())
 }
 
 fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {

@@ -17,6 +17,7 @@ pub(crate) fn located(path: &Path, text: &str, error: ScenarioError) -> Scenario
             (None, String::new(), format!("cannot be read: {error}"), UNREADABLE_FIX.to_owned())
         }
         ScenarioError::Syntax(error) => syntax(text, error),
+        ScenarioError::ModelTwice { name, first, second } => twice(text, name, *first, *second),
         other => {
             let Some((key, what, fix)) = of_key(other) else { return error };
             (line_of(text, &key), key, what, fix)
@@ -99,6 +100,21 @@ fn of_model(error: &ScenarioError) -> Option<(String, String, String)> {
 }
 
 type Found = (Option<usize>, String, String, String);
+
+/// At the second model of a name: where the first is.
+fn twice(text: &str, name: &str, first: Option<usize>, second: usize) -> Found {
+    let line = |at: usize| {
+        let tree = DeTable::parse(text).ok()?;
+        let table = tree.get_ref().get("model")?.get_ref().as_array()?.get(at)?;
+        Some(line_at(text, table.span().start))
+    };
+    let other = match first {
+        Some(first) => format!("line {}", line(first).unwrap_or(1)),
+        None => "the zoo".to_owned(),
+    };
+    let what = format!("\"{name}\" is the name of another model too, of {other}");
+    (line(second), format!("model[{second}].name"), what, "rename one".to_owned())
+}
 
 /// What the reader of TOML says: "unknown field `x`, expected one of `a`, `b`".
 fn syntax(text: &str, error: &toml::de::Error) -> Found {

@@ -159,6 +159,21 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
             format!("{head}{MODEL}\nsubcluster = 'x'"),
             ":9: m.subcluster: there is no [[subcluster]] named \"x\"; fix: add it",
         ),
+        (
+            "twice",
+            format!("{head}{MODEL}{MODEL}"),
+            ":9: model[1].name: \"m\" is the name of another model too, of line 4; fix: rename one",
+        ),
+        (
+            "twice-copy",
+            format!("{head}{}{MODEL}\n    copies = 2", MODEL.replace("'m'", "'m-2'")),
+            ":9: model[1].name: \"m-2\" is the name of another model too, of line 4; fix: rename",
+        ),
+        (
+            "twice-zoo",
+            format!("{head}zoo = '1080ti'{}", MODEL.replace("'m'", "'ResNet50'")),
+            ":4: model[0].name: \"ResNet50\" is the name of another model too, of the zoo; fix:",
+        ),
     ] {
         let path =
             std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-{name}.toml"));

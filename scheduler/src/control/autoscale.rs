@@ -8,6 +8,9 @@ use crate::migration::load_board::ModelLoad;
 
 /// At least this long passes between two reports of a change.
 const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
+/// A need that has been lower for this long has fallen. A task now and then, of which nothing is left after five seconds, would
+/// otherwise be two changes.
+const FALL_LASTS: Nanos = Nanos::from_millis(60_000);
 
 /// What was known at the last look, by sub-cluster.
 #[derive(Debug)]
@@ -16,15 +19,25 @@ pub(super) struct Autoscale {
     seen: Vec<(u64, u64)>,
     needed: Vec<u32>,
     told: Vec<u32>,
+    /// Since when the need is below the one told.
+    lower_since: Vec<Option<Nanos>>,
     next_tell: Nanos,
 }
 
 impl Autoscale {
     pub(super) fn new(parts: &ControlParts) -> Self {
-        let subclusters = parts.catalog.subclusters().count();
-        let seen = vec![(0, 0); subclusters];
+        Self::of(parts.catalog.subclusters().count())
+    }
+
+    fn of(subclusters: usize) -> Self {
         let nothing = vec![0; subclusters];
-        Self { seen, needed: nothing.clone(), told: nothing, next_tell: Nanos::ZERO }
+        Self {
+            seen: vec![(0, 0); subclusters],
+            needed: nothing.clone(),
+            told: nothing,
+            lower_since: vec![None; subclusters],
+            next_tell: Nanos::ZERO,
+        }
     }
 
     /// GPUs that each sub-cluster needs, as of the last look.
@@ -34,13 +47,21 @@ impl Autoscale {
 
     /// The sub-clusters whose need has changed since the last report, if another one is due.
     fn news(&mut self, now: Nanos) -> Vec<SubclusterId> {
-        if now < self.next_tell || self.told == self.needed {
-            return Vec::new();
+        let is_due = now >= self.next_tell;
+        let mut news = Vec::new();
+        for (at, (&needed, told)) in self.needed.iter().zip(&mut self.told).enumerate() {
+            let since = &mut self.lower_since[at];
+            *since = (needed < *told).then(|| since.unwrap_or(now));
+            let has_fallen = since.is_some_and(|since| now >= since + FALL_LASTS);
+            if is_due && (needed > *told || has_fallen) {
+                (*told, *since) = (needed, None);
+                news.push(SubclusterId(at as u32));
+            }
         }
-        self.next_tell = now + TELL_EVERY;
-        let told = std::mem::replace(&mut self.told, self.needed.clone());
-        let both = (0..).zip(told.iter().zip(&self.needed));
-        both.filter(|(_, (told, needed))| told != needed).map(|(id, _)| SubclusterId(id)).collect()
+        if !news.is_empty() {
+            self.next_tell = now + TELL_EVERY;
+        }
+        news
     }
 
     /// The part of the requests since the last look that was lost, in 1/65536.
@@ -90,8 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_told_when_it_changes_and_not_too_often() {
-        let (seen, told) = (vec![(0, 0); 3], vec![0; 3]);
-        let mut scale = Autoscale { seen, needed: told.clone(), told, next_tell: Nanos::ZERO };
+        let mut scale = Autoscale::of(3);
         let start = Nanos::from_millis(1_000);
         assert_eq!(scale.news(start), []);
         scale.needed = vec![0, 2, 1];
@@ -113,11 +133,24 @@ mod tests {
         assert_eq!(sums(std::iter::empty()), [0; 3]);
     }
 
+    /// A task every ten seconds needs a GPU for five of them.
+    #[test]
+    fn a_need_that_comes_and_goes_is_told_once_and_its_end_once_it_has_lasted() {
+        let mut scale = Autoscale::of(1);
+        let mut told_at = Vec::new();
+        let start = Nanos::from_millis(1_000);
+        for second in 0..600 {
+            scale.needed = vec![u32::from(second < 300 && second % 10 < 5)];
+            let news = scale.news(start + Nanos::from_millis(1_000 * second));
+            told_at.extend(news.iter().map(|_| second));
+        }
+        assert_eq!(told_at, [0, 355], "the last of its seconds is 294");
+    }
+
     /// In a cluster that has run for long, what is lost now would be a small part of all requests.
     #[test]
     fn losses_are_a_part_of_the_requests_since_the_last_look() {
-        let (seen, told) = (vec![(0, 0); 2], vec![0; 2]);
-        let mut scale = Autoscale { seen, needed: told.clone(), told, next_tell: Nanos::ZERO };
+        let mut scale = Autoscale::of(2);
         assert_eq!(scale.bad_rate(1, 1_000_000, 0), 0);
         assert_eq!(scale.bad_rate(1, 1_000_100, 25), 1 << 14);
         assert_eq!(scale.bad_rate(1, 1_000_200, 25), 0, "no more were lost");

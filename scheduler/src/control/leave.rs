@@ -139,7 +139,12 @@ impl<T: Transport> ControlThread<T> {
 
     fn note_lost(&mut self, member: Member, addr: SocketAddr, reason: LossReason, detail: &str) {
         let name = self.name_of(member);
-        self.parts.counters.lost.add(1);
+        let counters = &self.parts.counters;
+        counters.lost.add(1);
+        match member {
+            Member::Frontend(_) => counters.frontends_lost.add(1),
+            Member::Backend(_) => counters.backends_lost.add(1),
+        }
         self.note_event(EventKind::Lost(reason), &name, detail);
         if self.log.of_member() {
             tracing::warn!(member = name, %addr, reason = reason.as_str(), detail, "lost");

@@ -16,6 +16,8 @@ pub(crate) struct ModelLoad {
     pub(crate) lost: u64,
     /// Those that ended without having been in a batch, for whatever reason.
     pub(crate) ended: u64,
+    /// Of these, those that found its queue full.
+    pub(crate) queue_full: u64,
     /// Those that wait.
     pub(crate) waiting: u64,
     /// Slots that its traffic keeps busy in efficient batches, in 1/65536:
@@ -26,7 +28,7 @@ pub(crate) struct ModelLoad {
 /// The load of each model. The thread on which the model lives writes it; the migration channel by which a
 /// model moves orders the last write of its former home before the first of the new one.
 #[derive(Debug)]
-pub struct LoadBoard(Box<[[Counter; 6]]>);
+pub struct LoadBoard(Box<[[Counter; 7]]>);
 
 impl LoadBoard {
     /// For `models` models.
@@ -35,8 +37,8 @@ impl LoadBoard {
     }
 
     pub(crate) fn write(&self, model: ModelId, load: ModelLoad) {
-        let ModelLoad { requests, refused, lost, ended, waiting, slots } = load;
-        let values = [requests, refused, lost, ended, waiting, slots];
+        let ModelLoad { requests, refused, lost, ended, queue_full, waiting, slots } = load;
+        let values = [requests, refused, lost, ended, queue_full, waiting, slots];
         let entry = &self.0[model.0 as usize];
         entry.iter().zip(values).for_each(|(counter, value)| counter.set(value));
     }
@@ -44,8 +46,8 @@ impl LoadBoard {
     /// As last written.
     pub(crate) fn of(&self, model: ModelId) -> ModelLoad {
         let entry = self.0[model.0 as usize].each_ref();
-        let [requests, refused, lost, ended, waiting, slots] = entry.map(Counter::get);
-        ModelLoad { requests, refused, lost, ended, waiting, slots }
+        let [requests, refused, lost, ended, queue_full, waiting, slots] = entry.map(Counter::get);
+        ModelLoad { requests, refused, lost, ended, queue_full, waiting, slots }
     }
 
     /// Of every model.

@@ -321,6 +321,6 @@ fn load(now: Nanos, state: &ModelState) -> ModelLoad {
     let counters = state.counters();
     let requests = counters.received + counters.refused;
     let waiting = state.waiting() as u64;
-    let ModelCounters { given_up: lost, ended, refused, .. } = counters;
-    ModelLoad { requests, refused, lost, ended, waiting, slots: state.load(now) }
+    let ModelCounters { given_up: lost, ended, queue_full, refused, .. } = counters;
+    ModelLoad { requests, refused, lost, ended, queue_full, waiting, slots: state.load(now) }
 }

@@ -5,7 +5,9 @@ mod description;
 mod tensor;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
 use safetensors::SafeTensors;
@@ -69,16 +71,73 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Problem> {
     fs::read(path).map_err(unreadable)
 }
 
+/// Whether it begins as safetensors do, with the length of a JSON object. A foreign file is found out before its gigabytes are read;
+/// one that cannot be read at all is for [`read`] to tell.
+fn check_header(path: &Path) -> Result<(), &'static str> {
+    let Ok(mut file) = File::open(path) else { return Ok(()) };
+    let Ok(about) = file.metadata() else { return Ok(()) };
+    let mut start = [0; 9];
+    match file.read_exact(&mut start) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            return Err("it is shorter than a header");
+        }
+        Err(_) => return Ok(()),
+        Ok(()) => {}
+    }
+    let [length @ .., first] = start;
+    let length = u64::from_le_bytes(length);
+    if length > about.len().saturating_sub(8) || first != b'{' {
+        return Err("it does not begin with a header");
+    }
+    Ok(())
+}
+
 fn weights(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
     let place = path.display().to_string();
-    let bytes = read(path, WEIGHTS_BYTES_MAX)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| {
-        let what = format!("is no safetensors file: {error}");
+    let foreign = |why: &dyn Display| {
+        let what = format!("is no safetensors file: {why}");
         Problem::new(&place, what, "write it with the `safetensors` package")
-    })?;
+    };
+    check_header(path).map_err(|why| foreign(&why))?;
+    let bytes = read(path, WEIGHTS_BYTES_MAX)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| foreign(&error))?;
     let tensor = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
         let place = format!("{place}, `{name}`");
         Ok((name, Tensor::from_view(&place, &view)?))
     };
     file.tensors().into_iter().map(tensor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_safetensors_is_refused_before_it_is_read() {
+        let path = std::env::temp_dir().join(format!("baton-weights-{}", std::process::id()));
+        let refusal = |begin: &[u8], bytes: u64| {
+            fs::write(&path, begin).unwrap();
+            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+            weights(&path).unwrap_err().to_string()
+        };
+        // Longer than any that is read: what is said of it shows that its beginning came first.
+        let large = WEIGHTS_BYTES_MAX + 1;
+        for (begin, bytes, why) in [
+            (&b"PK\x03\x04 an archive"[..], large, "does not begin with a header"),
+            (&[16, 0, 0, 0, 0, 0, 0, 0, b'['], large, "does not begin with a header"),
+            (&[16, 0, 0, 0, 0, 0, 0, 0, b'{'], 9, "does not begin with a header"),
+            (&[0; 8], 8, "shorter than a header"),
+            (&[1, 0, 0, 0, 0, 0, 0, 0, b'{'], 9, "is no safetensors file: "),
+            (&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}'], large, "at most"),
+        ] {
+            let said = refusal(begin, bytes);
+            assert!(said.contains(why), "{begin:?}: {said}");
+        }
+        fs::remove_file(&path).unwrap();
+        let missing = weights(&path).unwrap_err().to_string();
+        assert!(
+            missing.contains("No such file") && missing.ends_with("correct the path"),
+            "{missing}"
+        );
+    }
 }

@@ -60,6 +60,12 @@ pub(super) fn read(fields: &[Field], folder: &str, cpu: bool) -> (Option<Config>
         notes: Vec::new(),
         refused: false,
     };
+    if let (Some(field), true) = (find(fields, "name"), reader.config.name != folder) {
+        let text = format!(
+            "name is not the folder's, `{folder}`, for which Triton refuses the model; it is served by this name, so rename it if clients say the folder's"
+        );
+        reader.at(field, &text);
+    }
     for field in fields {
         reader.field(field);
     }
@@ -342,7 +348,7 @@ mod tests {
     use crate::triton::text::parse;
 
     fn understood(text: &str, cpu: bool) -> (Option<Config>, String) {
-        let (config, notes) = read(&parse(text).unwrap(), "folder", cpu);
+        let (config, notes) = read(&parse(text).unwrap(), "m", cpu);
         let said = notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         (config, said)
     }
@@ -394,7 +400,7 @@ mod tests {
         let (at, slots, notes) = place(&group("gpus: [1]"), false);
         assert_eq!((at, slots), (Place::Gpu, 1));
         assert!(notes.contains("name these by `devices`"), "{notes}");
-        assert!(place("", false).2.contains("folder: names no instance_group"));
+        assert!(place("", false).2.contains("m: names no instance_group"));
         assert_eq!(place("", true), (Place::Cpu, 1, String::new()));
     }
 
@@ -406,16 +412,16 @@ mod tests {
              version_policy { all {} }",
             false,
         );
-        assert_eq!(config.map(|config| (config.name, config.slots)), Some(("folder".into(), 1)));
+        assert_eq!(config.map(|config| (config.name, config.slots)), Some(("m".into(), 1)));
         for words in [
-            "folder: config.pbtxt:3: instance_group names no gpus",
-            "folder: config.pbtxt:3: count is 3: Baton executes one batch at a time",
-            "folder: config.pbtxt:3: instance_group.rate_limiter: not carried over",
-            "folder: config.pbtxt:4: preferred_batch_size: not needed",
-            "folder: config.pbtxt:4: dynamic_batching.priority_levels: not carried over",
-            "folder: config.pbtxt:5: model_warmup: not carried over; Baton executes",
-            "folder: config.pbtxt:6: response_cache: not carried over; put a cache",
-            "folder: config.pbtxt:7: several versions",
+            "m: config.pbtxt:3: instance_group names no gpus",
+            "m: config.pbtxt:3: count is 3: Baton executes one batch at a time",
+            "m: config.pbtxt:3: instance_group.rate_limiter: not carried over",
+            "m: config.pbtxt:4: preferred_batch_size: not needed",
+            "m: config.pbtxt:4: dynamic_batching.priority_levels: not carried over",
+            "m: config.pbtxt:5: model_warmup: not carried over; Baton executes",
+            "m: config.pbtxt:6: response_cache: not carried over; put a cache",
+            "m: config.pbtxt:7: several versions",
         ] {
             assert!(notes.contains(words), "{words}: {notes}");
         }

@@ -164,6 +164,25 @@ fn a_model_that_is_left_out_says_why_and_no_more_and_hidden_folders_are_none() {
 }
 
 #[test]
+fn a_name_that_is_not_the_folders_is_served_and_said() {
+    let models = [
+        ("here", "1", "max_batch_size: 8\nname: \"there\""),
+        ("same", "1", "name: \"same\""),
+        ("none", "1", "name: \"\""),
+    ];
+    let repository = Repository::new("names", &models);
+    let Imported { models, notes, .. } = import(&repository.0, DEFAULTS).unwrap();
+    assert_eq!(models, ["there", "none", "same"]);
+    let lines = lines(&notes);
+    let said: Vec<&String> = lines.iter().filter(|line| line.contains("refuses")).collect();
+    assert_eq!(said.len(), 1, "{lines:?}");
+    assert!(
+        said[0].starts_with("there: config.pbtxt:2: name is not the folder's, `here`"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn what_is_true_of_many_models_is_said_once() {
     let note =
         |model: &str, line, text: &str| Note { model: model.into(), line, text: text.into() };

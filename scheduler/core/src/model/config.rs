@@ -39,6 +39,8 @@ pub struct ModelCounters {
     pub ended: u64,
     /// Of these, those given up although they had been in time: no GPU came soon enough.
     pub given_up: u64,
+    /// Of these, those that found the queue full.
+    pub queue_full: u64,
     /// Of these, those that were not let in, or had to leave, for their frontend's share.
     pub over_share: u64,
     /// Grants given back.

@@ -145,6 +145,7 @@ impl ModelState {
             self.end(request.task, DropReason::Accuracy, out);
         } else if self.queue.push(request, floor).is_err() {
             self.counters.ended += 1;
+            self.counters.queue_full += 1;
             out.queue_full(request.task, self.retry_after(now));
         } else {
             self.bound_deferral(now, request.deadline);

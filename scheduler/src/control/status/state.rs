@@ -43,6 +43,7 @@ impl<T: Transport> ControlThread<T> {
             requests: moment.requests(),
             refused: moment.refused(),
             dropped: moment.dropped(),
+            queue_full: moment.queue_full(),
             totals: moment.into_totals(),
             variants: entry.spec.variants.iter().map(named).collect(),
             cache: self.cache_of(entry),

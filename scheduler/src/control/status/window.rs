@@ -6,7 +6,7 @@ use baton_core::{Gpu, ModelId, Nanos, VARIANTS_MAX};
 
 use crate::latencies::quantile;
 use crate::limits::GPUS_MAX;
-use crate::migration::load_board::LoadBoard;
+use crate::migration::load_board::{LoadBoard, ModelLoad};
 use crate::task_board::{ModelTotals, PerVariant, SlotWork, TaskBoards};
 
 /// Looks, of a second each, in half of the window.
@@ -30,6 +30,8 @@ pub(super) struct ModelMoment {
     refused: u64,
     /// Tasks that ended while they waited.
     ended: u64,
+    /// Of these, those that found the queue full.
+    queue_full: u64,
     totals: ModelTotals,
 }
 
@@ -156,6 +158,7 @@ impl ModelMoment {
             requests: self.requests.saturating_sub(before.requests),
             refused: self.refused.saturating_sub(before.refused),
             ended: self.ended.saturating_sub(before.ended),
+            queue_full: self.queue_full.saturating_sub(before.queue_full),
             totals: self.totals.since(&before.totals),
         }
     }
@@ -175,14 +178,18 @@ impl ModelMoment {
         self.ended.saturating_sub(self.totals.excused) + self.totals.unserved
     }
 
+    /// Of these, those that found the queue full.
+    pub(super) fn queue_full(&self) -> u64 {
+        self.queue_full
+    }
+
     pub(super) fn into_totals(self) -> ModelTotals {
         self.totals
     }
 
     pub(super) fn read(model: ModelId, (load, tasks): (&LoadBoard, &TaskBoards)) -> Self {
-        let load = load.of(model);
-        let (requests, refused, ended) = (load.requests, load.refused, load.ended);
-        Self { requests, refused, ended, totals: tasks.model(model) }
+        let ModelLoad { requests, refused, ended, queue_full, .. } = load.of(model);
+        Self { requests, refused, ended, queue_full, totals: tasks.model(model) }
     }
 }
 
@@ -229,7 +236,7 @@ mod tests {
     fn moment(requests: u64, ended: u64, change: impl FnOnce(&mut ModelTotals)) -> ModelMoment {
         let mut totals = ModelTotals::default();
         change(&mut totals);
-        ModelMoment { requests, refused: requests / 4, ended, totals }
+        ModelMoment { requests, refused: requests / 4, ended, queue_full: ended / 5, totals }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub fn describe_pulled(table: &mut Table, pulled: &Path) -> Result<(), String> {
         return Err(format!("its SHA-256 is {found}, and the key sha256 says {other}"));
     }
     if let Some((_, why)) = read.unserved.first().filter(|_| !table.contains_key("outputs")) {
-        return Err(format!("{why}; choose from its other outputs: --key outputs=[\"NAME\"]"));
+        return Err(format!("{why}; choose from its other outputs: outputs=[\"NAME\"]"));
     }
     let lines = lines_of(&read)?;
     let bytes = u32::try_from(content.len()).map_err(|_| "it is too long".to_owned())?;
