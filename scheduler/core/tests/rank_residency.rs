@@ -382,8 +382,10 @@ fn first_of_two(bad_rate: u32, later: u64) -> u32 {
     let (length, window) = (2_000_000, 100_000_000);
     let mut world = World::new(0, COPIES);
     (world.bad_rate, world.longest) = (bad_rate, Nanos(length));
+    // What the slot held in an earlier life counts for nothing.
+    let gone = [Op::Load { model: 0, gpu: 3 }, Op::Leave { gpu: 3 }, Op::Join { gpu: 3 }];
     let loads = [(0, 0), (1, 0), (1, 1)].map(|(model, gpu)| Op::Load { model, gpu });
-    loads.iter().for_each(|op| drop(world.apply(op)));
+    loads.iter().chain(&gone).for_each(|op| drop(world.apply(op)));
     let batch = [candidate(1, 0, window), Op::Plan { latency: length }, Op::Pass { span: length }];
     for _ in 0..100 {
         batch.iter().for_each(|op| drop(world.apply(op)));
