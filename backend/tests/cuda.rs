@@ -68,19 +68,25 @@ struct Rig {
     woken: Receiver<()>,
     rows: Vec<Arc<BatchBuffer>>,
     random: SplitMix64,
+    /// Whose batches these are.
+    model: ModelId,
     /// By batch slot: the right answers.
     expected: [Vec<[u8; 8]>; SLOTS],
 }
 
 impl Rig {
     fn new() -> Self {
+        Self::serving(models(""), ModelId(0))
+    }
+
+    fn serving(models: Vec<ModelSpec>, model: ModelId) -> Self {
         let (woken_out, woken) = unbounded();
         let owner = Waker::new(move || woken_out.send(()).unwrap_or_default());
-        let executor = start(open_fake, 0, models(""), owner.clone()).unwrap();
+        let executor = start(open_fake, 0, models, owner.clone()).unwrap();
         let rows = (0..SLOTS).map(|_| executor.memory().inputs(16 * STRIDE as usize).unwrap());
         let rows = rows.collect();
         let (random, expected) = (SplitMix64::new(1), std::array::from_fn(|_| Vec::new()));
-        Self { executor, owner, woken, rows, random, expected }
+        Self { executor, owner, woken, rows, random, model, expected }
     }
 
     /// Random rows of random lengths.
@@ -98,7 +104,7 @@ impl Rig {
         let rows = self.rows[slot].rows(count, STRIDE).unwrap();
         let mut outputs = Outputs::with_room(16, 128).unwrap();
         outputs.reset(count, 8);
-        let (model, start_by) = (ModelId(0), Nanos::MAX.into());
+        let (model, start_by) = (self.model, Nanos::MAX.into());
         let job = BatchJob { slot, model, rows, stride: STRIDE, lens, outputs, start_by };
         self.executor.prepare(job);
     }
@@ -133,6 +139,22 @@ fn answers_are_the_rows_checksums_while_the_next_batches_are_copied() {
         }
         rig.prepare(back.slot);
     }
+}
+
+/// They come in any order where models are added and removed.
+#[test]
+fn a_model_stays_when_one_with_a_lower_number_comes() {
+    let mut both = models(&format!(
+        "[[model]]\nname = \"other\"\nengine = \"cuda\"\nalpha_ms = 0.02\nbeta_ms = 0.1\nslo_ms = 50\n\
+         input_bytes = {STRIDE}\nbatch_max = 16\n"
+    ));
+    both.reverse();
+    assert_eq!(both[0].id, ModelId(1));
+    let mut rig = Rig::serving(both, ModelId(1));
+    rig.prepare(0);
+    rig.executor.submit(0);
+    let back = rig.next();
+    assert!(matches!(back.end, BatchEnd::Executed { result: Ok(()), .. }), "{back:?}");
 }
 
 #[test]

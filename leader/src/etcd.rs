@@ -312,7 +312,7 @@ mod tests {
         let kept = format!(r#"{{"result":{{{header},"ID":"1","TTL":"2"}}}}"#);
         let ended = format!(r#"{{"result":{{{header},"ID":"1"}}}}"#);
         let without = |ttl: &str| format!(r#"{{"result":{{{header},"ID":"1","TTL":{ttl}}}}}"#);
-        let two_seconds = Nanos::from_millis(2_000);
+        let (second, two_seconds) = (Nanos::from_millis(1_000), Nanos::from_millis(2_000));
         let granted = EtcdResponse::Granted { lease: LEASE, ttl: two_seconds };
         let cases = [
             (EtcdRequest::Look, 200, format!("{{{header}}}"), EtcdResponse::Held(None)),
@@ -323,6 +323,12 @@ mod tests {
             (EtcdRequest::Campaign(LEASE), 404, gone.into(), EtcdResponse::Gone),
             (EtcdRequest::Renew(LEASE), 200, kept, EtcdResponse::Renewed { ttl: two_seconds }),
             (EtcdRequest::Renew(LEASE), 200, ended, EtcdResponse::Gone),
+            (
+                EtcdRequest::Renew(LEASE),
+                200,
+                without("\"1\""),
+                EtcdResponse::Renewed { ttl: second },
+            ),
             (EtcdRequest::Renew(LEASE), 200, without("\"0\""), EtcdResponse::Gone),
             (EtcdRequest::Renew(LEASE), 200, without("-1"), EtcdResponse::Gone),
             (EtcdRequest::Revoke(LEASE), 200, format!("{{{header}}}"), EtcdResponse::Revoked),

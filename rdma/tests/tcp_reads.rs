@@ -184,6 +184,9 @@ fn abort_in_the_middle_of_a_payload() {
     let (mut node, conn, mut raw, frame, buffer) = asked();
     let reply = reply_to(&frame, 1, 7);
     write_half(&mut raw, &mut node, &reply);
+    node.transport.abort_read(conn, 1);
+    node.poll();
+    assert!(node.reads().is_empty(), "it is another one's tag");
     node.transport.abort_read(conn, 0);
     node.poll();
     assert_eq!(node.reads()[0].status, ReadStatus::Aborted);
@@ -302,6 +305,22 @@ fn the_same_reply_twice() {
     assert_eq!(node.closed(), [(conn, CloseReason::Unexpected(Kind::ReadReply))]);
     let statuses: Vec<_> = node.reads().iter().map(|done| done.status).collect();
     assert_eq!(statuses, [ReadStatus::Done]);
+}
+
+/// A batch that is executed again reads the same input again, maybe into the same place.
+#[test]
+fn an_answer_to_an_earlier_read_of_the_same_task_is_none() {
+    let (mut node, conn, mut raw, frame, buffer) = asked();
+    let reply = reply_to(&frame, 1, 7);
+    write_all(&mut raw, &mut node, &reply);
+    settle([&mut node], |[node]| !node.reads().is_empty());
+    node.seen.clear();
+    node.transport.post_reads(&mut vec![read(conn, TaskId(7), &buffer, 0, BYTES)]);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    write_all(&mut raw, &mut node, &reply);
+    settle([&mut node], |[node]| !node.closed().is_empty());
+    assert_eq!(node.closed(), [(conn, CloseReason::Unexpected(Kind::ReadReply))]);
+    assert_eq!(node.reads()[0].status, ReadStatus::PeerLost);
 }
 
 #[test]

@@ -222,6 +222,37 @@ mod tests {
         assert_eq!((sent.any_of(BACKEND), sent.len()), (None, 1));
     }
 
+    proptest::proptest! {
+        /// Against a map of what is outstanding. A backend that is confused may report any name.
+        #[test]
+        fn only_names_of_outstanding_batches_are_known(
+            steps in proptest::collection::vec((0..4_u8, 0..5_u64, 0..4_u64), 1..60),
+        ) {
+            let (mut sent, mut tasks) = (InFlight::new(4, 1), Vec::new());
+            let mut outstanding = std::collections::BTreeMap::new();
+            for (task, (what, at, uses)) in (0..).zip(steps) {
+                let name = at << 32 | uses;
+                match what {
+                    0 => sent.reserve(at as usize),
+                    1 => {
+                        let expected = outstanding.remove(&name);
+                        let found = sent.remove(name, &mut tasks).map(|_| tasks[0].task.0);
+                        proptest::prop_assert_eq!(found, expected);
+                    }
+                    _ => match sent.insert(PLANNED, BACKEND, one(task)) {
+                        Some(name) => proptest::prop_assert!(outstanding.insert(name, task).is_none()),
+                        None => proptest::prop_assert_eq!(outstanding.len(), 4),
+                    },
+                }
+                proptest::prop_assert_eq!(sent.len(), outstanding.len());
+                for name in (0..5).flat_map(|at| (0..5).map(move |uses| at << 32 | uses)) {
+                    let found = sent.get(name).map(|batch| batch.requests[0].task.0);
+                    proptest::prop_assert_eq!(found, outstanding.get(&name).copied());
+                }
+            }
+        }
+    }
+
     #[test]
     fn arbitrary_names_are_harmless() {
         let mut sent = InFlight::new(1, 1);

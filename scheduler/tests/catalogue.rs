@@ -12,7 +12,7 @@ use baton_scheduler::limits::READS_MAX;
 use baton_topo::{Cluster, ModelSpec, VariantSpec, WeightsCacheSpec, WeightsSpec};
 use stage::caches::with_cache;
 use stage::changes::{
-    TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
+    TABLE, add, answer, ask, change, loaded, newest, remove, report, serve_one, stage,
 };
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
@@ -42,44 +42,6 @@ fn an_added_model_is_served_once_its_backends_have_loaded_it() {
     let model = newest(&client);
     serve_one(&mut stage, &mut backend, &mut client, model, 0);
     assert_eq!(stage.frontend().models.len(), 3, "a client that joins now learns of it");
-}
-
-#[test]
-fn a_removed_model_serves_what_waits_and_takes_no_more() {
-    let mut stage = stage();
-    let mut backend = stage.backend("a", 0, 1);
-    let mut client = stage.frontend();
-    stage.exchange(&mut backend);
-    let (id, thread) = add(&mut stage, &mut backend, &mut client);
-    let task = |slot| client.task(slot, 0);
-    let [first, second, late] = [0, 1, 2].map(task);
-    client.submit_to(thread, id, first, stage.now + ms(30));
-    stage.exchange(&mut client);
-    client.submit_to(thread, id, second, stage.now + ms(30));
-    stage.exchange(&mut client);
-    let mut operator = remove(&mut stage);
-    client.submit_to(thread, id, late, stage.now + ms(30));
-    let reason = DropReason::ModelRemoved.code();
-    let dropped = |task| Told::Ended { task, kind: 1, reason, retry_ms: 0 };
-    assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }, dropped(late)]);
-    assert!(!stage.scheduler.control.move_model(ModelId(2), 1 - thread), "it ends where it is");
-    for expected in [first, second] {
-        let told = stage.exchange(&mut backend);
-        let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
-        assert_eq!(
-            tasks[..],
-            [expected],
-            "the backend has no order to unload before the last batch"
-        );
-        assert_eq!(stage.exchange(&mut operator), [], "it has a task left");
-        send_report(&mut stage, &mut backend, thread, batch);
-    }
-    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
-    assert_eq!(answer(&mut stage, &mut operator), (true, "model `new` is removed".to_owned()));
-    let last = client.task(3, 0);
-    client.submit_to(thread, id, last, stage.now + ms(30));
-    assert_eq!(stage.exchange(&mut client), [dropped(last)], "the id stands for nothing else");
-    assert_eq!(stage.frontend().models.len(), 2);
 }
 
 #[test]

@@ -3,6 +3,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use baton_topo::Waker;
+
+use super::super::{Brought, ModelPulls};
 use super::*;
 
 const CONTENT: &[u8] = b"no model, but a file";
@@ -238,5 +241,58 @@ fn one_process_has_the_folder_and_what_a_killed_one_left_unfinished_goes() {
     let third = open(&path, 1 << 20);
     assert_eq!(names(&path), Vec::<String>::new());
     drop(third);
+    fs::remove_dir_all(path).expect("it is ours");
+}
+
+/// The table of a model whose file the server has.
+fn table(url: &str) -> String {
+    format!(
+        "[[model]]\nname = \"new\"\nfile = \"{url}\"\nsha256 = \"{}\"\nfile_bytes = {}\n\
+         tensors = [\"in f32[batch, 2] x\", \"out f32[batch, 2] y\"]\nslo_ms = 25\nbatch_max = 8\n",
+        Sha256::of(CONTENT),
+        CONTENT.len()
+    )
+}
+
+/// Pulls of a backend with this folder, and one whose owner sleeps: what tells that it is woken.
+fn begun(path: &Path, url: &str) -> (ModelPulls, mpsc::Receiver<()>) {
+    let spec = ModelFolderSpec { path: Some(path.to_owned()), ..ModelFolderSpec::default() };
+    let mut pulls = ModelPulls::new(spec, "b");
+    let (wake, woken) = mpsc::sync_channel(1);
+    let owner = Waker::new(move || _ = wake.try_send(()));
+    owner.prepare_sleep();
+    pulls.begin(&table(url), BTreeSet::new(), false, owner);
+    (pulls, woken)
+}
+
+#[test]
+fn who_has_begun_a_pull_is_woken_at_its_end() {
+    let path = path("pull-wakes");
+    let server = Server::new(vec![whole]);
+    let (mut pulls, woken) = begun(&path, &server.url);
+    woken.recv().expect("it ends");
+    let bytes = CONTENT.len() as u64;
+    assert_eq!(pulls.poll(), Some(Ok(Brought { files: 1, bytes })));
+    server.end();
+    fs::remove_dir_all(path).expect("it is ours");
+}
+
+/// The server goes on only then.
+#[test]
+fn what_was_begun_and_is_not_wanted_is_not_pulled() {
+    static GIVEN_UP: std::sync::Barrier = std::sync::Barrier::new(2);
+    fn late(stream: &mut TcpStream) {
+        GIVEN_UP.wait();
+        whole(stream);
+    }
+    let path = path("pull-not-wanted");
+    let server = Server::new(vec![late]);
+    let (mut pulls, woken) = begun(&path, &server.url);
+    server.asked.recv().expect("it is asked");
+    pulls.give_up();
+    GIVEN_UP.wait();
+    woken.recv().expect("it ends");
+    assert_eq!((pulls.poll(), names(&path)), (None, vec![]));
+    server.end();
     fs::remove_dir_all(path).expect("it is ours");
 }

@@ -379,6 +379,24 @@ mod tests {
         assert!(got == bytes[..taken] && !from.has_unsent());
     }
 
+    /// A transport that reads again, or has bytes to send, must not find a session that works.
+    #[test]
+    fn what_has_failed_stays_so() {
+        let (mut from, mut to) = pair();
+        let no_record = [&[0x17, 3, 3, 0, 32][..], &[7; 32]].concat();
+        assert_eq!(send_plain(&from.tcp, &[IoSlice::new(&no_record)]).unwrap(), no_record.len());
+        let mut place = [0; 100];
+        let mut look = || match to.read(&mut place) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            other => Some(other.unwrap_err().to_string()),
+        };
+        let why = (0..PATIENCE).find_map(|_| look()).expect("it arrives");
+        assert_eq!(look(), Some(why));
+        let refused = to.send(&[IoSlice::new(&[7])]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotConnected);
+        from.finish_sending().unwrap();
+    }
+
     /// No edge tells of an end that this side has taken off the socket already.
     #[test]
     fn an_end_behind_bytes_that_fill_a_place_is_told_with_the_next_read() {

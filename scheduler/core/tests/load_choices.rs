@@ -184,3 +184,21 @@ fn a_model_that_loses_tasks_gets_another_slot_that_has_time() {
         assert_eq!(held_by(&world, 1), expected, "{bad_rate} of 65536 are lost");
     }
 }
+
+/// Tasks of the next model with its number that come in vain are as worth a LOAD as those of any cold model.
+#[test]
+fn a_model_that_is_removed_while_tasks_wait_leaves_none_to_the_next_with_its_number() {
+    let mut world = World::new(LoadRule::Baton, 1);
+    world.state.on_candidate(ModelId(3), Some(candidate(world.out.now + MS.times(50))));
+    assert!(world.state.forget(ModelId(3)));
+    world.join(0);
+    let weights = Weights { pages: 1, load: MS.times(9), is_guess: false, alone: MS };
+    world.state.serve(ModelId(3), weights, &mut world.out);
+    let mut taken = || {
+        world.state.on_timer(world.out.now, &mut world.out);
+        let taken = PAGES - world.state.free_pages(GpuId(0));
+        world.state.on_tasks(world.out.now, ModelId(3), 5);
+        taken
+    };
+    assert_eq!([taken(), taken()], [0, 1], "it is loaded for tasks that come");
+}

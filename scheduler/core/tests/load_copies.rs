@@ -125,3 +125,18 @@ fn what_is_copied_has_the_most_work_for_each_copy() {
     let first = planned.into_iter().find(|planned| !planned.is_empty());
     assert_eq!(first, Some(vec![(1, 1, vec![], LoadReason::Busy)]));
 }
+
+/// Model 0 is on both slots. Model 1 is to be on slot 0 as well, but its LOAD has not ended.
+#[test]
+fn what_is_copied_from_a_busy_slot_is_on_it() {
+    let mut stage = Stage::new(&[8, 8, 8]);
+    [(0, 0), (0, 1), (1, 2)].into_iter().for_each(|(model, slot)| stage.place(model, slot));
+    assert!(stage.loads.load(stage.now, ModelId(1), gpu(0), &mut stage.planned));
+    stage.planned.0.clear();
+    for tick in 0..40 {
+        stage.now = MS.times(100 * tick + 1);
+        stage.execute(0, 0, MS.times(99));
+        stage.execute(1, 2, MS.times(50));
+        assert_eq!(stage.plan(), []);
+    }
+}

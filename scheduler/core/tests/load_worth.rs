@@ -269,3 +269,20 @@ fn what_a_slow_link_takes_longer_counts_as_something_to_execute() {
         assert_eq!(stage.plan()[0].0, expected, "{to_execute_ms} ms");
     }
 }
+
+/// Every slot executes all of the time, so none that the copy might go to has time either.
+#[test]
+fn while_a_copy_is_being_loaded_no_other_is_made() {
+    let mut stage = Stage::new(&[2; 3]);
+    (0..3).for_each(|slot| stage.place(slot, slot));
+    let mut copies = Vec::new();
+    for _ in 0..80 {
+        stage.come(0, 100);
+        (0..3).for_each(|slot| stage.execute(slot, slot, MS.times(10)));
+        stage.wait_for(0, 4, MS.times(50), QUARTER);
+        stage.now = stage.now + MS.times(10);
+        stage.wait_for(7, 1, Nanos::ZERO, 0);
+        copies.extend(stage.plan());
+    }
+    assert_eq!(copies, [(1, 0, vec![], LoadReason::Losing)]);
+}

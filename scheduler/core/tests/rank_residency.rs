@@ -79,6 +79,8 @@ struct Slot {
 
 struct World {
     rank: RankState,
+    /// The models from this one on may run only where they are resident.
+    bound: usize,
     now: Nanos,
     /// Without a slot so far.
     candidates: [Option<Candidate>; MODELS],
@@ -90,10 +92,12 @@ struct World {
     bad_rate: u32,
     /// No batch takes so long.
     longest: Nanos,
+    /// Batches need so much longer to get to a backend than their candidates say.
+    farther: u64,
 }
 
 impl World {
-    /// The models from `bound` on may run only where they are resident, at most on `copies` slots.
+    /// Models hold weights on at most `copies` slots.
     fn new(bound: usize, copies: u32) -> Self {
         let limits = RankLimits { gpus: GPUS as u32, subclusters: 1, copies };
         let mut rank = RankState::new(limits, &[HERE; MODELS]);
@@ -101,6 +105,7 @@ impl World {
         models.for_each(|model| rank.serve_where_resident(model, HERE));
         let mut world = Self {
             rank,
+            bound,
             now: Nanos(1_000),
             candidates: [None; MODELS],
             grants: [0; MODELS],
@@ -109,6 +114,7 @@ impl World {
             granted: 0,
             bad_rate: 0,
             longest: LONGEST,
+            farther: 0,
         };
         (0..GPUS).for_each(|gpu| drop(world.apply(&Op::Join { gpu })));
         world
@@ -124,6 +130,7 @@ impl World {
         match *op {
             Op::Pass { span } => return self.pass(self.now + Nanos(span)),
             Op::Candidate { model, exec_in, window, early, delay } => {
+                let delay = delay + self.farther;
                 let drawn = self.drawn(exec_in + delay, window, early);
                 let candidate = Candidate { delay: Nanos(delay), ..drawn };
                 self.candidate(model, Some(candidate), &mut out);
@@ -247,7 +254,7 @@ impl World {
             assert!(self.now + candidate.delay <= candidate.invalid_after);
             let is_early = candidate.due() > self.now;
             assert!(!is_early || was_idle, "{model:?} overtakes on a slot that is not idle");
-            urgencies.extend((!is_early).then_some((candidate, grant.gpu)));
+            urgencies.extend((!is_early).then_some((at, candidate, grant.gpu)));
             self.open.push((model, grant));
         }
         self.no_model_was_passed_over(&urgencies);
@@ -256,14 +263,16 @@ impl World {
     }
 
     /// No model that still waits was more urgent than one that got a slot on which it may run too, but for what a model with
-    /// fewer slots waits longer. One whose batches get there sooner asks for the slot later, and may find it taken.
-    fn no_model_was_passed_over(&self, granted: &[(Candidate, Gpu)]) {
+    /// fewer slots waits longer: that is none that may run anywhere. One whose batches get there sooner asks for the slot later,
+    /// and may find it taken.
+    fn no_model_was_passed_over(&self, granted: &[(usize, Candidate, Gpu)]) {
         for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
             let own = self.candidates[model].expect("it is ready");
-            for &(other, gpu) in granted {
+            for &(other, Candidate { urgency, delay, .. }, gpu) in granted {
                 let could = self.rank.may_run(ModelId(model as u32), gpu);
-                let is_urgent =
-                    own.urgency + self.longest < other.urgency && own.delay >= other.delay;
+                let has_fewer = self.bound <= other || model < self.bound;
+                let longer = if has_fewer { self.longest } else { Nanos::ZERO };
+                let is_urgent = own.urgency + longer < urgency && own.delay >= delay;
                 assert!(!(could && is_urgent), "model {model} was passed over for {gpu:?}");
             }
         }
@@ -287,9 +296,10 @@ proptest! {
     /// Models 2 to 4 are bound.
     #[test]
     fn a_batch_runs_where_its_model_is_and_no_such_slot_idles(
+        farther in 0..4_u64,
         ops in prop::collection::vec(op(), 1..200)
     ) {
-        let mut world = World::new(2, COPIES);
+        let mut world = World { farther, ..World::new(2, COPIES) };
         ops.iter().for_each(|op| drop(world.apply(op)));
         world.apply(&Op::Pass { span: 200 });
     }
@@ -372,8 +382,10 @@ fn first_of_two(bad_rate: u32, later: u64) -> u32 {
     let (length, window) = (2_000_000, 100_000_000);
     let mut world = World::new(0, COPIES);
     (world.bad_rate, world.longest) = (bad_rate, Nanos(length));
+    // What the slot held in an earlier life counts for nothing.
+    let gone = [Op::Load { model: 0, gpu: 3 }, Op::Leave { gpu: 3 }, Op::Join { gpu: 3 }];
     let loads = [(0, 0), (1, 0), (1, 1)].map(|(model, gpu)| Op::Load { model, gpu });
-    loads.iter().for_each(|op| drop(world.apply(op)));
+    loads.iter().chain(&gone).for_each(|op| drop(world.apply(op)));
     let batch = [candidate(1, 0, window), Op::Plan { latency: length }, Op::Pass { span: length }];
     for _ in 0..100 {
         batch.iter().for_each(|op| drop(world.apply(op)));
@@ -418,19 +430,6 @@ fn a_limited_number_of_slots_holds_a_model_and_those_that_are_gone_do_not_count(
     assert!(!world.rank.may_run(ModelId(0), world.gpu(0)), "its next life begins without weights");
     world.rank.on_evicted(ModelId(0), world.gpu(1));
     assert!(load(&mut world, 0));
-}
-
-#[test]
-fn weights_on_a_slot_of_another_subcluster_are_no_copy() {
-    let (now, gpu) = (Nanos::ZERO, Gpu { id: GpuId(0), life: 0 });
-    for (subcluster, is_copy) in [(HERE, true), (SubclusterId(1), false)] {
-        let limits = RankLimits { gpus: 1, subclusters: 2, copies: 1 };
-        let mut rank = RankState::new(limits, &[HERE]);
-        rank.serve_where_resident(ModelId(0), HERE);
-        rank.on_gpu_join(now, gpu, subcluster, &mut Out::default());
-        assert_eq!(rank.on_resident(now, ModelId(0), gpu, &mut Out::default()), is_copy);
-        assert_eq!(rank.may_run(ModelId(0), gpu), is_copy);
-    }
 }
 
 #[test]

@@ -277,3 +277,17 @@ fn a_removed_model_gets_no_grant_and_its_number_counts_on() {
     rank.on_candidate(ms(11.0), ModelId(0), candidate(11.0, 50.0), 1, &mut out);
     assert_eq!(out.grants.len(), 1, "the next model's counts");
 }
+
+#[test]
+fn weights_on_a_slot_of_another_subcluster_are_no_copy() {
+    let (now, gpu) = (Nanos::ZERO, Gpu { id: GpuId(0), life: 0 });
+    for (subcluster, is_copy) in [(HERE, true), (SubclusterId(1), false)] {
+        let limits = RankLimits { gpus: 1, subclusters: 2, copies: 1 };
+        // The number was another sub-cluster's.
+        let mut rank = RankState::new(limits, &[SubclusterId(1)]);
+        rank.serve_where_resident(ModelId(0), HERE);
+        rank.on_gpu_join(now, gpu, subcluster, &mut Out::default());
+        assert_eq!(rank.on_resident(now, ModelId(0), gpu, &mut Out::default()), is_copy);
+        assert_eq!(rank.may_run(ModelId(0), gpu), is_copy);
+    }
+}

@@ -24,13 +24,16 @@ fn what_takes_as_long_as_planned_is_predicted_to_the_nanosecond() {
     }
 }
 
-/// Ours is exceeded by one in a hundred, as it is meant; the largest of ten by one in eleven.
+/// Ours of LOADs is exceeded by one in a hundred, as it is meant, and of INFERs by the part that is worth it: one in five, of
+/// which most have one task. The largest of ten is exceeded by one in eleven.
 #[test]
 fn few_executions_and_loads_take_longer_than_predicted() {
     let seen = predictions("overrun_ms = 0.1\nload_overrun_ms = 0.5", "baton").unwrap();
-    for (ours, of_ten) in [(&seen.infer, &seen.infer_of_ten), (&seen.load, &seen.load_of_ten)] {
+    for (ours, of_ten, meant) in
+        [(&seen.infer, &seen.infer_of_ten, 0.1..0.25), (&seen.load, &seen.load_of_ten, 0.002..0.03)]
+    {
         let (count, under) = ours.underpredicted();
-        assert!(count > 1_000 && (0.002..0.03).contains(&under), "{count} {under}");
+        assert!(count > 1_000 && meant.contains(&under), "{count} {under}");
         let (count, under) = of_ten.underpredicted();
         assert!(count > 500 && (0.07..0.11).contains(&under), "{count} {under}");
     }

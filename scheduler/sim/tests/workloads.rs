@@ -192,7 +192,7 @@ fn two_models_of_one_name_cannot_be_distinguished() {
     let head = "gpus = 1\nduration_s = 1\narrival = { process = 'replay', file = 'a.csv' }";
     let text = format!("{head}{MODELS}{MODELS}");
     let error = Scenario::load(&file("twice", "s.toml", &text)).unwrap_err().to_string();
-    assert!(error.contains("2 models named \"bert\""), "{error}");
+    assert!(error.contains("is the name of another model too"), "{error}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use baton_core::{Nanos, SubclusterId, gpus_needed};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
+use crate::migration::load_board::ModelLoad;
 
 /// At least this long passes between two reports of a change.
 const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
@@ -74,6 +75,13 @@ impl Autoscale {
     }
 }
 
+/// Requests, lost tasks and busy slots of these models together.
+fn sums(loads: impl Iterator<Item = ModelLoad>) -> [u64; 3] {
+    loads.fold([0; 3], |[requests, lost, slots], load| {
+        [requests + load.requests, lost + load.lost, slots + load.slots]
+    })
+}
+
 impl<T: Transport> ControlThread<T> {
     /// Counts the GPUs that are needed, and writes down what has changed.
     pub(super) fn check_needs(&mut self, now: Nanos) {
@@ -91,12 +99,7 @@ impl<T: Transport> ControlThread<T> {
 
     fn needed(&mut self, subcluster: SubclusterId) -> u32 {
         let models = self.parts.catalog.served_by(subcluster);
-        let (mut requests, mut lost, mut slots) = (0, 0, 0);
-        for load in models.map(|(model, _)| self.parts.load.of(model)) {
-            requests += load.requests;
-            lost += load.lost;
-            slots += load.slots;
-        }
+        let [requests, lost, slots] = sums(models.map(|(model, _)| self.parts.load.of(model)));
         let bad_rate = self.autoscale.bad_rate(subcluster.0 as usize, requests, lost);
         gpus_needed(slots, bad_rate, self.roster.serving(subcluster))
     }
@@ -117,6 +120,17 @@ mod tests {
         assert_eq!(scale.news(start + TELL_EVERY - Nanos(1)), [], "it was told a moment ago");
         assert_eq!(scale.news(start + TELL_EVERY), [SubclusterId(1)]);
         assert_eq!(scale.news(start + TELL_EVERY.times(3)), []);
+    }
+
+    #[test]
+    fn models_of_a_subcluster_count_together() {
+        let load = |requests, lost, slots| {
+            let others =
+                ModelLoad { refused: 1_000, ended: 1_000, waiting: 1_000, ..Default::default() };
+            ModelLoad { requests, lost, slots, ..others }
+        };
+        assert_eq!(sums([load(1, 20, 300), load(4, 50, 600)].into_iter()), [5, 70, 900]);
+        assert_eq!(sums(std::iter::empty()), [0; 3]);
     }
 
     /// A task every ten seconds needs a GPU for five of them.

@@ -83,6 +83,13 @@ mod tests {
     }
 
     #[test]
+    fn of_threads_with_the_same_load_the_one_with_fewer_models_gets_the_next() {
+        let rates = [10.0, 5.0, 5.0, 4.0].map(Some);
+        assert_eq!(at_start(&rates, 2), [0, 1, 1, 0]);
+        assert_eq!(at_start(&[Some(1.0), Some(0.0), Some(0.0), None], 3), [0, 1, 2, 1]);
+    }
+
+    #[test]
     fn with_rates_the_loads_are_even() {
         let rates = [Some(70.0), Some(10.0), None, Some(40.0), Some(30.0)];
         let homes = at_start(&rates, 2);

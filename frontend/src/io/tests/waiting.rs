@@ -69,11 +69,13 @@ fn a_removed_model_ends_the_waiting_and_so_does_leaving() {
     assert!(look(&mut of_left).is_pending());
     drop(held);
 
-    let mut leaving = pin!(client.leave_async());
+    let mut leaving = pin!(client.clone().leave_async());
     let mut context = Context::from_waker(Waker::noop());
     assert!(leaving.as_mut().poll(&mut context).is_pending());
     let Poll::Ready(Err(error)) = look(&mut of_left) else { panic!("the client leaves") };
     assert_eq!(error, InputError::ClientClosed);
+    let counters = client.counters();
+    assert_eq!((counters.model_removed, counters.client_closed), (1, 1));
     world.steps(3);
     world.pass(Nanos::from_millis(1));
     world.steps(3);

@@ -98,6 +98,19 @@ mod tests {
         assert_eq!([step(0, 8), step(32, 8), step(1_000, 8)], [half / 32, half / 64, half / 128]);
     }
 
+    /// The nth LOAD counts for a quarter, a fifth, and so on, and from the thirteenth on for a sixteenth.
+    #[test]
+    fn each_load_counts_for_less_than_the_one_before_until_the_mean_is_of_sixteen() {
+        let (mut links, mut mean) = (Links::new(1), 1.0);
+        for nth in 0..30 {
+            let measured = if nth % 3 == 0 { 3 } else { 2 };
+            links.observe(GpuId(0), MS.times(measured), MS.times(2));
+            mean += (measured as f64 / 2.0 - mean) / f64::from(16.min(4 + nth));
+            let found = links.slots[0].mean.times(256).in_256ths_of(Factor::ONE) as f64 / 65_536.0;
+            assert!((found - mean).abs() < 0.001, "after {nth}: {found}, not {mean}");
+        }
+    }
+
     /// The mean of all is of as many LOADs as there are slots that have loaded: with more it would learn slowly.
     #[test]
     fn slots_that_come_again_and_again_under_one_number_are_one() {

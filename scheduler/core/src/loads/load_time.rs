@@ -227,6 +227,14 @@ mod tests {
     }
 
     #[test]
+    fn no_load_is_planned_with_more_than_three_times_its_mean() {
+        let mut bed = Bed::new(1);
+        (0..100).for_each(|_| bed.observe(0, MS.times(8)));
+        bed.0.classes.iter_mut().for_each(|class| class.deviation = MS.times(1_000));
+        assert_eq!(bed.predicted(0), MS.times(24));
+    }
+
+    #[test]
     fn exact_times_need_no_margin() {
         let mut bed = Bed::new(1);
         (0..100).for_each(|_| bed.observe(0, MS.times(8)));

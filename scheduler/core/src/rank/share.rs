@@ -93,3 +93,54 @@ impl RankState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::{GpuUpdate, Grant};
+    use crate::rank::{RankLimits, RankSink};
+    use baton_types::{GpuId, Nanos};
+
+    const SLOT: Gpu = Gpu { id: GpuId(0), life: 1 };
+
+    struct Out;
+
+    impl RankSink for Out {
+        fn grant(&mut self, _: ModelId, _: Grant) {}
+        fn drained(&mut self, _: Gpu) {}
+    }
+
+    /// A slot with a batch of each of these models, one behind the other.
+    fn holding(models: [u32; 2]) -> RankState {
+        let limits = RankLimits { gpus: 1, subclusters: 1, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0); 2]);
+        rank.on_gpu_join(Nanos::ZERO, SLOT, SubclusterId(0), &mut Out);
+        for model in models.map(ModelId) {
+            rank.models[model.0 as usize].granted = 1;
+            rank.take(SLOT, model);
+            rank.gpus.grant(Nanos::ZERO, SLOT, (model, Nanos::ZERO));
+            let (start, latency) = (Nanos::ZERO, Nanos(5));
+            let planned =
+                GpuUpdate::Planned { gpu: SLOT, start, latency, work: latency, fetched_at: None };
+            rank.on_gpu(Nanos::ZERO, planned, &mut Out);
+        }
+        rank
+    }
+
+    #[test]
+    fn a_slot_is_taken_by_each_model_of_which_it_has_a_batch() {
+        for models in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+            let taken = |release: fn(&mut RankState, Gpu), left: &[u32]| {
+                let mut rank = holding(models);
+                release(&mut rank, SLOT);
+                let taken = [0, 1].map(|model| rank.models[model].taken);
+                let expected = [0, 1].map(|model| u32::from(left.contains(&model)));
+                assert_eq!(taken, expected, "{models:?}, of which {left:?} remain");
+            };
+            taken(|_, _| (), &models);
+            taken(RankState::release_first, &models[1..]);
+            taken(RankState::release_last, &models[..1]);
+            taken(RankState::release_all, &[]);
+        }
+    }
+}

@@ -143,6 +143,19 @@ fn there_is_room_for_the_tasks_of_as_many_replays_as_can_wait() {
     assert_eq!(replays, [20, 13, 32], "eight objectives, half a second, and no more than 32");
 }
 
+/// Of both models there may be as many as if all could wait so long.
+#[test]
+fn there_is_room_for_as_long_as_any_task_can_wait() {
+    let task = |model, budget_ms| Task { at: MS, model, budget: MS.times(budget_ms) };
+    let trial = Trial {
+        models: vec![replica(1, 100); 2],
+        slots: vec![Slowdown::NONE],
+        tasks: [task(0, 100), task(1, 10)].to_vec(),
+        span: MS.times(40),
+    };
+    assert_eq!(room(&trial), [1 + 4; 2]);
+}
+
 #[test]
 fn a_bad_rate_is_beside_twenty_tasks_that_were_in_time() {
     let rate = |tasks, lost| super::super::bad_rate(&Lost { tasks, lost, ..Lost::default() });

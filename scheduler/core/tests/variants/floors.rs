@@ -192,3 +192,26 @@ fn while_others_are_lost_those_that_ask_for_much_are_given_up() {
     // Twelve take 8.6 ms by the second variant: six in 3.4 ms are hardly more.
     assert_eq!(after_a_loss(Some(1), 76_690, false), (12, 1, vec![]));
 }
+
+/// Twelve tasks with one deadline, nine of which ask for what takes 8.1 ms for three of them. Where the other three stand among
+/// them makes no difference: they are served, and the nine are not.
+#[test]
+fn those_that_ask_are_given_up_wherever_they_stand_in_the_window() {
+    let asking = |rank: u64| if rank % 12 < 9 { 80_160 } else { 0 };
+    for first in 0..12 {
+        let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+        let hopeless = Request::new(TaskId(99), Nanos::from_micros(1_500));
+        model.on_request(Nanos::ZERO, hopeless, &mut Sealed::default());
+        let now = Nanos::from_millis(1);
+        model.on_timer(now, &mut Sealed::default());
+        let mut out = Sealed::default();
+        for rank in 0..12 {
+            let request = Request::new(TaskId(rank), now + Nanos::from_micros(8_200 + rank));
+            let request = Request { accuracy_min: asking(first + rank), ..request };
+            model.on_request(now, request, &mut out);
+        }
+        model.on_grant(now, Grant { free_at: now, ..grant(0, Slowdown::NONE) }, &mut out);
+        let served: Vec<u32> = out.tasks.iter().map(|task| task.accuracy_min).collect();
+        assert_eq!(served, [0; 3], "the first is {first}");
+    }
+}

@@ -134,6 +134,20 @@ fn ms_slack(deadline_ms: u64, tasks: usize) -> Vec<u64> {
     vec![deadline_ms * 1_000; tasks]
 }
 
+/// At its deadline a task is still in time, whichever slot executes it.
+#[test]
+fn a_batch_is_as_large_as_ends_at_the_deadline_itself() {
+    let model = model(Policy::Baton, &variants(&P0[..1], 16), Choice::QueueFit);
+    for (slowdown, batch) in [Slowdown::NONE, Slowdown::from_256ths(384)]
+        .into_iter()
+        .flat_map(|slowdown| (2..16).map(move |batch| (slowdown, batch)))
+    {
+        let deadline_us = slowdown.applied(Nanos(1_000 + 400 * batch)).0;
+        let tasks = |deadline_us| seal(&model, &[deadline_us; 16], 0, slowdown).tasks.len() as u64;
+        assert_eq!([deadline_us - 1, deadline_us].map(tasks), [batch - 1, batch], "{slowdown:?}");
+    }
+}
+
 /// What an observer of the rule needs to know besides the queue.
 #[derive(Clone, Copy)]
 struct Slots {

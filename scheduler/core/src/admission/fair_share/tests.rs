@@ -292,3 +292,15 @@ fn a_model_is_calm_while_clearly_less_is_asked_for_than_was_served() {
     };
     assert_eq!([6, 7, 8].map(calm), [true, false, false]);
 }
+
+/// Tasks are still being lost when so little is asked for: those that came before.
+#[test]
+fn there_is_no_limit_from_the_moment_on_at_which_a_model_is_calm() {
+    let mut fair_share = rush();
+    let mut tick = || {
+        run(&mut fair_share, 1, &[1, 1], TaskCounts { dispatched: 100, given_up: 50 });
+        (fair_share.lost.sum == 0, fair_share.queue_limit().is_none())
+    };
+    let before = (0..2 * CALM_TICKS).map(|_| tick()).find(|&(is_forgotten, _)| is_forgotten);
+    assert_eq!(before, Some((true, true)), "what was lost is forgotten with the limit");
+}

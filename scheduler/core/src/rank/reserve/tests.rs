@@ -325,6 +325,9 @@ fn on_a_single_slot_batches_are_no_longer_than_shorter_objectives_can_wait() {
     assert_eq!(longest(1, &[(100, 0.2), (60, 0.2)]), Nanos::MAX, "not much shorter");
     assert_eq!(longest(1, &[(7, 0.001), (100, 0.2)]), Nanos::MAX, "not worth mentioning");
     assert!(quarter_octave(longest(1, &[(3, 0.001), (7, 0.1), (100, 0.2)]), ms(7)));
+    // Tasks that cannot wait at all are of the shortest class.
+    let of_none = longest(1, &[(0, 0.1), (100, 0.2)]);
+    assert!(of_none < Nanos(MS / 100), "{of_none:?}");
     assert_eq!(loaded(1, &[(7, 0.1)]).longest(Nanos::ZERO), Nanos::MAX, "who keeps nothing");
 }
 
@@ -367,4 +370,22 @@ fn what_is_above_a_class_is_of_longer_ones_only() {
     let mut peaks = Peaks::new();
     peaks.replace(peaks::Peak::default(), peaks::Peak::new(5, 3 * SLOT, 0));
     assert_eq!([4, 5, 6].map(|class| peaks.above(class)), [3, 0, 0]);
+}
+
+/// Two models whose tasks can wait as long execute small batches, which take twice what efficient ones would.
+#[test]
+fn what_others_can_wait_is_that_of_the_own_class_if_another_model_is_of_it() {
+    let demand = Demand { slack: Nanos(20 * MS), ..POISSON };
+    let (mut reserve, mut own) = (Reserve::new(), [OwnWork::default(); 2]);
+    for step in 0..2_000 {
+        reserve.refresh(Nanos(step * MS), 2);
+        for own in &mut own {
+            let (work, latency) = (Nanos(MS / 4), Nanos(MS / 2));
+            reserve.planned(&demand, 1, work);
+            own.planned(&mut reserve, &demand, 1, (work, latency));
+        }
+    }
+    reserve.refresh(Nanos(2_000 * MS), 2);
+    let half = Nanos(length_of(class_of(demand.slack)).0 / 2);
+    assert_eq!(own.map(|own| reserve.others_can_wait(&own, demand.slack)), [half; 2]);
 }

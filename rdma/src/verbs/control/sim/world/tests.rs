@@ -126,3 +126,32 @@ fn rules_of_credits_are_enforced() {
         assert_eq!(Header::read(bytes), None, "{bytes:?}");
     }
 }
+
+#[test]
+fn the_first_send_that_takes_too_long_is_noticed_first() {
+    for order in [[0, 1], [1, 0]] {
+        let mut world = small_world();
+        world.connect(1);
+        let first = world.now;
+        for place in order {
+            assert!(world.sides[0].control.push(place, 1, |bytes| bytes.push(7)));
+            world.pass(0, true);
+            world.now = world.now + Nanos(10);
+        }
+        assert_eq!(world.sides[0].control.next_deadline(), Some(first + TIMEOUT));
+    }
+}
+
+/// What is posted may still arrive where a link is closed in full. Else it is given up at once.
+#[test]
+fn a_link_that_is_closed_waits_for_what_is_posted_only_if_it_is_to() {
+    for (in_full, waits) in [(true, true), (false, false)] {
+        let mut world = small_world();
+        assert!(world.sides[0].control.push(0, 1, |bytes| bytes.push(7)));
+        world.pass(0, true);
+        let side = &mut world.sides[0];
+        side.control.close(0, in_full, &mut side.device);
+        assert_eq!(!side.device.pairs[0].is_failed, waits);
+        assert!(!side.control.is_up(0), "it takes nothing more");
+    }
+}

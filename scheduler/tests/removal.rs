@@ -1,0 +1,72 @@
+//! A model is removed while tasks of it wait.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod stage;
+
+use baton_core::{DropReason, ModelId};
+use stage::changes::{add, answer, remove, send_report, stage};
+use stage::{Told, ms};
+
+#[test]
+fn a_removed_model_serves_what_waits_and_takes_no_more() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let (id, thread) = add(&mut stage, &mut backend, &mut client);
+    let task = |slot| client.task(slot, 0);
+    let [first, second, late] = [0, 1, 2].map(task);
+    client.submit_to(thread, id, first, stage.now + ms(30));
+    stage.exchange(&mut client);
+    client.submit_to(thread, id, second, stage.now + ms(30));
+    stage.exchange(&mut client);
+    let mut operator = remove(&mut stage);
+    client.submit_to(thread, id, late, stage.now + ms(30));
+    let reason = DropReason::ModelRemoved.code();
+    let dropped = |task| Told::Ended { task, kind: 1, reason, retry_ms: 0 };
+    assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }, dropped(late)]);
+    assert!(!stage.scheduler.control.move_model(ModelId(2), 1 - thread), "it ends where it is");
+    for expected in [first, second] {
+        let told = stage.exchange(&mut backend);
+        let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
+        assert_eq!(
+            tasks[..],
+            [expected],
+            "the backend has no order to unload before the last batch"
+        );
+        assert_eq!(stage.exchange(&mut operator), [], "it has a task left");
+        send_report(&mut stage, &mut backend, thread, batch);
+    }
+    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
+    assert_eq!(answer(&mut stage, &mut operator), (true, "model `new` is removed".to_owned()));
+    let last = client.task(3, 0);
+    client.submit_to(thread, id, last, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut client), [dropped(last)], "the id stands for nothing else");
+    assert_eq!(stage.frontend().models.len(), 2);
+}
+
+/// Another model's batch has the only slot, so no backend has a task of the removed one.
+#[test]
+fn a_removed_model_is_there_until_what_waits_for_a_slot_is_served() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let (id, thread) = add(&mut stage, &mut backend, &mut client);
+    let [other, waits] = [0, 1].map(|slot| client.task(slot, 0));
+    client.submit(0, other, stage.now + ms(30));
+    stage.exchange(&mut client);
+    client.submit_to(thread, id, waits, stage.now + ms(30));
+    stage.exchange(&mut client);
+    let mut operator = remove(&mut stage);
+    let told = stage.exchange(&mut backend);
+    let [Told::Action { batch, model: 0, .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(stage.exchange(&mut operator), [], "it has a task left");
+    send_report(&mut stage, &mut backend, 0, batch);
+    let told = stage.exchange(&mut backend);
+    let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(tasks[..], [waits]);
+    send_report(&mut stage, &mut backend, thread, batch);
+    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
+    assert!(answer(&mut stage, &mut operator).0);
+}
