@@ -68,16 +68,6 @@ pub enum ReplayError {
         /// Some of the models.
         known: String,
     },
-    /// A name that several models have.
-    #[error("{line}: the scenario has {found} models named \"{name}\"; exactly one is needed")]
-    Ambiguous {
-        /// Where.
-        line: Line,
-        /// The second field.
-        name: String,
-        /// Models of that name.
-        found: usize,
-    },
     /// Some lines name a model and some do not.
     #[error("{line}: either every line names a model or none does")]
     Mixed {
@@ -301,8 +291,8 @@ struct Rows<'a> {
     options: &'a ReplayOptions<'a>,
     /// Of a file that has counts.
     counts: Option<CountRows>,
-    /// Number and how many there are, by name.
-    models: HashMap<&'a str, (u32, usize)>,
+    /// Numbers by name.
+    models: HashMap<&'a str, u32>,
     tasks: Vec<Task>,
     /// The first task's timestamp, and whether it names its model.
     first: Option<(f64, bool)>,
@@ -315,10 +305,7 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(path: &'a Path, options: &'a ReplayOptions<'a>) -> Self {
-        let mut models: HashMap<&str, (u32, usize)> = HashMap::new();
-        for (id, &name) in options.names.iter().enumerate() {
-            models.entry(name).or_insert((id as u32, 0)).1 += 1;
-        }
+        let models = options.names.iter().copied().zip(0..).collect();
         let last_s = f64::NEG_INFINITY;
         Self {
             path,
@@ -383,16 +370,10 @@ impl<'a> Rows<'a> {
     }
 
     fn model(&self, name: &str) -> Result<u32, ReplayError> {
-        match self.models.get(name) {
-            Some(&(id, 1)) => Ok(id),
-            Some(&(_, found)) => {
-                Err(ReplayError::Ambiguous { line: self.line(), name: name.to_owned(), found })
-            }
-            None => {
-                let (line, name) = (self.line(), name.to_owned());
-                Err(ReplayError::Unknown { line, name, known: self.known() })
-            }
-        }
+        self.models.get(name).copied().ok_or_else(|| {
+            let (line, name) = (self.line(), name.to_owned());
+            ReplayError::Unknown { line, name, known: self.known() }
+        })
     }
 
     /// Some names of models, and how many more there are.

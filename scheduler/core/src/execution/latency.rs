@@ -4,9 +4,9 @@
 //! throttled, a neighbour on the PCIe switch); the *margin* is the 99th percentile of what remains,
 //! because planning with exact times makes every batch that overruns by a hair miss its deadline.
 //!
-//! A batch that waits risks nothing by starting a margin earlier. One that starts now or never risks its
-//! tasks if it takes one more in, and that one if it does not: with b tasks, a chance of 1/b to be late is
-//! worth taking while slots are to spare. So it is planned with a [`share`] of the margin.
+//! A batch that waits risks nothing by starting a margin earlier. For one that starts now or never, the b-th task is
+//! worth taking in while the chance that all b end late is below 1/b, if slots are to spare. So it is planned with a
+//! [`share`] of the margin, which leaves 1/(b + 1): a lone task starts if it is more likely in time than not.
 
 use baton_types::{Nanos, Profile};
 

@@ -213,8 +213,8 @@ impl Shadow {
         let model = &mut self.models[id as usize];
         let margins = &self.margins[id as usize];
         let stretch = if self.now < self.overloaded_until { OVERLOAD } else { 1 };
-        let planned = (Nanos::ZERO, Nanos::ZERO);
-        let out = &mut Outbox { mail, batches, ends, margins, stretch, lost, counts_from, planned };
+        let latency = Nanos::ZERO;
+        let out = &mut Outbox { mail, batches, ends, margins, stretch, lost, counts_from, latency };
         input(model, out);
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
@@ -253,8 +253,8 @@ struct Outbox<'a> {
     stretch: u64,
     lost: &'a mut Lost,
     counts_from: Nanos,
-    /// When the newest batch starts, and how long it takes.
-    planned: (Nanos, Nanos),
+    /// What is planned for the newest batch.
+    latency: Nanos,
 }
 
 impl ModelSink for Outbox<'_> {
@@ -270,8 +270,8 @@ impl ModelSink for Outbox<'_> {
     }
 
     fn gpu(&mut self, update: GpuUpdate) {
-        if let GpuUpdate::Planned { start, latency, .. } = update {
-            self.planned = (start, latency);
+        if let GpuUpdate::Planned { latency, .. } = update {
+            self.latency = latency;
         }
         self.mail.push_back(Message::Gpu(update));
     }
@@ -284,11 +284,11 @@ impl ModelSink for Outbox<'_> {
 impl Outbox<'_> {
     /// When the batch ends, which was planned just now.
     fn execute(&mut self, batch: &Batch<'_>) -> Nanos {
-        let (GpuId(id), (start, latency)) = (batch.grant.gpu.id, self.planned);
+        let (GpuId(id), start) = (batch.grant.gpu.id, batch.exec_at);
         let batches = &mut self.batches[id as usize];
         let begins = batches.back().map_or(start, |&free| free.max(start));
         let margin = self.margins[batch.len() as usize - 1];
-        let end = begins + (latency - margin).times(self.stretch);
+        let end = begins + (self.latency - margin).times(self.stretch);
         batches.push_back(end);
         if batches.len() == 1 {
             self.ends.set(id, end);

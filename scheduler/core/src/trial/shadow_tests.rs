@@ -1,6 +1,5 @@
 use super::super::Replica;
 use super::*;
-use crate::policy::patience::Patience;
 use crate::{Alternative, NetworkDelay, Policy, Prefer, Profile, Slowdown};
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -22,9 +21,7 @@ fn replica_of(latency_ms: &[u64], slo_ms: u64) -> Replica {
         prefer: Prefer::Latency,
         network: NetworkDelay::default(),
     };
-    let patience = Patience::new(&config.profile);
-    let margins = vec![Nanos::ZERO; config.profile.batch_max() as usize].into();
-    Replica { config, patience, margins, has_variants: false }
+    Replica::exact(config)
 }
 
 /// What a candidate of the only model would say of its losses, at the end of the last replay.
@@ -64,16 +61,15 @@ fn losses_of_the_overload_are_forgotten_once_its_tasks_have_ended() {
     assert_eq!(bad_rate(&mut shadow), 0);
 }
 
-/// The second one of each pair waits until the slot is free.
-#[test]
-fn what_tasks_took_is_from_their_arrival_to_the_end_of_their_batch() {
-    let pair = |i: u64| {
-        [10 * i, 10 * i + 1].map(|at| Task { at: MS.times(at), model: 0, budget: MS.times(20) })
-    };
+/// After a first replay: tasks in such groups, which come every 10 ms and begin at once, of which none is lost. How many
+/// there are, and how long they take.
+fn took(replica: Replica, group_ms: &[u64]) -> (u64, Nanos) {
+    let at = |i: u64| group_ms.iter().map(move |ms| MS.times(10 * i + ms));
+    let task = |at| Task { at, model: 0, budget: replica.config.slo };
     let trial = Trial {
-        models: vec![replica(4, 20)],
+        tasks: (0..60).flat_map(at).map(task).collect(),
+        models: vec![replica],
         slots: vec![Slowdown::NONE],
-        tasks: (0..60).flat_map(pair).collect(),
         span: MS.times(600),
     };
     let mut shadow = Shadow::new(&trial, Alternative::AtOnce.rules());
@@ -81,32 +77,22 @@ fn what_tasks_took_is_from_their_arrival_to_the_end_of_their_batch() {
     shadow.count_anew();
     shadow.replay(&trial);
     let lost = shadow.end()[0];
-    assert_eq!((lost.tasks, lost.lost, lost.took), (120, 0, MS.times(60 * (4 + 7))));
+    assert_eq!(lost.lost, 0);
+    (lost.tasks, lost.took)
+}
+
+/// The second one of each pair waits until the slot is free.
+#[test]
+fn what_tasks_took_is_from_their_arrival_to_the_end_of_their_batch() {
+    assert_eq!(took(replica(4, 20), &[0, 1]), (120, MS.times(60 * (4 + 7))));
 }
 
 /// The second and the third wait, and their batch ends by its own margin earlier than planned.
 #[test]
 fn each_size_of_batch_has_its_margin() {
-    let three = |i: u64| {
-        [10 * i, 10 * i + 1, 10 * i + 2].map(|at| Task {
-            at: MS.times(at),
-            model: 0,
-            budget: MS.times(30),
-        })
-    };
     let margins = [Nanos::ZERO, MS.times(2)].into();
-    let trial = Trial {
-        models: vec![Replica { margins, ..replica_of(&[4, 6], 30) }],
-        slots: vec![Slowdown::NONE],
-        tasks: (0..60).flat_map(three).collect(),
-        span: MS.times(600),
-    };
-    let mut shadow = Shadow::new(&trial, Alternative::AtOnce.rules());
-    shadow.replay(&trial);
-    shadow.count_anew();
-    shadow.replay(&trial);
-    let lost = shadow.end()[0];
-    assert_eq!((lost.tasks, lost.lost, lost.took), (180, 0, MS.times(60 * (4 + 7 + 6))));
+    let replica = Replica { margins, ..replica_of(&[4, 6], 30) };
+    assert_eq!(took(replica, &[0, 1, 2]), (180, MS.times(60 * (4 + 7 + 6))));
 }
 
 /// They wait when the count begins, and end in it.

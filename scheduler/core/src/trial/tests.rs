@@ -14,9 +14,16 @@ fn model(id: u32, (alpha_us, beta_us): (u64, u64), slo_us: u64) -> Replica {
         prefer: Prefer::Latency,
         network: NetworkDelay::default(),
     };
-    let patience = Patience::new(&config.profile);
-    let margins = vec![Nanos::ZERO; config.profile.batch_max() as usize].into();
-    Replica { config, patience, margins, has_variants: false }
+    Replica::exact(config)
+}
+
+impl Replica {
+    /// Of a model without variants whose batches take as long as planned.
+    pub(super) fn exact(config: ModelConfig) -> Self {
+        let patience = Patience::new(&config.profile);
+        let margins = vec![Nanos::ZERO; config.profile.batch_max() as usize].into();
+        Self { config, patience, margins, has_variants: false }
+    }
 }
 
 /// Poisson arrivals of as many models as there are `budgets_us`.
