@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_metrics::{Metric, Value};
-use baton_rdma::certificates_end;
 use baton_topo::TlsSpec;
+use x509_parser::pem::Pem;
 
 /// A certificate that lasts no longer is warned of.
 const SOON_S: f64 = 14.0 * DAY_S;
@@ -28,6 +28,16 @@ pub(crate) fn expiring(key: &str, file: &Path) -> Option<String> {
         "{key}: {} {when}; fix: renew it, and see *TLS* in docs/operating.md",
         file.display()
     ))
+}
+
+/// When the first of the certificates in a PEM file expires, in seconds since 1970; `None` if that cannot be read. The
+/// libraries that check it do not say it.
+fn certificates_end(file: &Path) -> Option<i64> {
+    let text = std::fs::read(file).ok()?;
+    let blocks: Result<Vec<Pem>, _> = Pem::iter_from_buffer(&text).collect();
+    let certificates = blocks.ok()?.into_iter().filter(|block| block.label == "CERTIFICATE");
+    let end = |block: Pem| Some(block.parse_x509().ok()?.validity().not_after.timestamp());
+    certificates.map(end).collect::<Option<Vec<i64>>>()?.into_iter().min()
 }
 
 #[expect(clippy::disallowed_methods, reason = "certificates are dated by the calendar")]
@@ -90,5 +100,30 @@ mod tests {
         assert_eq!(both.shown(95.5).series, [of("members", 4.5), of("clients", -5.5)]);
         both.read_of_clients(None);
         assert_eq!(both.clone().shown(95.5).series, [of("members", 4.5)]);
+    }
+
+    #[test]
+    fn the_first_to_expire_of_a_file_counts_in_either_form_of_time() {
+        let file = std::env::temp_dir().join(format!("baton-validity-{}", std::process::id()));
+        let certificate = |year: i32| {
+            let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 3, 1);
+            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+        };
+        for (years, wanted) in [
+            (&[2031][..], Some(1_930_089_600)),
+            (&[2100], Some(4_107_542_400)),
+            (&[2100, 2031, 2040], Some(1_930_089_600)),
+            (&[], None),
+        ] {
+            let text: String = years.iter().map(|&year| certificate(year)).collect();
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(certificates_end(&file), wanted, "{years:?}");
+        }
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n")
+            .unwrap();
+        assert_eq!(certificates_end(&file), None, "a number is no certificate");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(certificates_end(&file), None);
     }
 }

@@ -103,6 +103,20 @@ fn rows_of_several_lengths_before_the_batch_are_answered_as_if_each_were_alone()
     }
 }
 
+/// In batches of each size.
+fn negates_rows_of_six(spec: &ModelSpec) {
+    let mut engine = load(spec).unwrap();
+    for count in 1..=4_u8 {
+        let rows: Vec<Vec<f32>> =
+            (0..count).map(|i| (0..6).map(|at| f32::from(10 * i + at)).collect()).collect();
+        let inputs: Vec<Vec<u8>> = rows.iter().map(|row| bytes(row)).collect();
+        for (row, answer) in rows.iter().zip(execute(&mut engine, spec, &inputs)) {
+            let negated: Vec<f32> = row.iter().map(|x| -x).collect();
+            assert_eq!(floats(&answer.unwrap()), negated, "of {count}");
+        }
+    }
+}
+
 #[test]
 fn a_fixed_batch_behind_other_dimensions_is_filled_up_with_zeros() {
     if !has_runtime() {
@@ -113,16 +127,7 @@ fn a_fixed_batch_behind_other_dimensions_is_filled_up_with_zeros() {
         model_file(&[("Neg", "x", "y")], &[("x", FLOAT, &state)], &[("y", FLOAT, &state)]);
     let spec = spec(&scratch("fixed-state.onnx", &bytes_of), "batch_dim = { x = 1, y = 1 }");
     assert_eq!(spec.profile.batch_max(), 4);
-    let mut engine = load(&spec).unwrap();
-    for count in 1..=4_u8 {
-        let rows: Vec<Vec<f32>> =
-            (0..count).map(|i| (0..6).map(|at| f32::from(10 * i + at)).collect()).collect();
-        let inputs: Vec<Vec<u8>> = rows.iter().map(|row| bytes(row)).collect();
-        for (row, answer) in rows.iter().zip(execute(&mut engine, &spec, &inputs)) {
-            let negated: Vec<f32> = row.iter().map(|x| -x).collect();
-            assert_eq!(floats(&answer.unwrap()), negated);
-        }
-    }
+    negates_rows_of_six(&spec);
 }
 
 /// The file says of its output `[1, seqlen]`; executed it has three dimensions, of which the second is the batch.
@@ -138,16 +143,7 @@ fn an_output_whose_shape_the_file_says_wrong_is_answered_as_its_table_says() {
     let file = scratch("misdescribed.onnx", &file);
     let keys = "batch_max = 4\nbatch_dim = { x = 1, y = 1 }";
     let spec = spec(&file, &format!("{keys}\nshapes = {{ y = [3, \"batch\", 2] }}"));
-    let mut engine = load(&spec).unwrap();
-    for count in 1..=4_u8 {
-        let rows: Vec<Vec<f32>> =
-            (0..count).map(|i| (0..6).map(|at| f32::from(10 * i + at)).collect()).collect();
-        let inputs: Vec<Vec<u8>> = rows.iter().map(|row| bytes(row)).collect();
-        for (row, answer) in rows.iter().zip(execute(&mut engine, &spec, &inputs)) {
-            let negated: Vec<f32> = row.iter().map(|x| -x).collect();
-            assert_eq!(floats(&answer.unwrap()), negated, "of {count}");
-        }
-    }
+    negates_rows_of_six(&spec);
     let other = self::spec(&file, &format!("{keys}\nshapes = {{ y = [3, \"batch\", 5] }}"));
     let Err(error) = load(&other) else { panic!("it is refused") };
     assert!(error.to_string().contains("`y`"), "{error}");

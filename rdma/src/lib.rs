@@ -34,8 +34,6 @@ pub use memory::{
 pub use protocol::status;
 pub use protocol::{CreditWindow, RoundRobin, frame, wire};
 pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
-#[cfg(feature = "tls")]
-pub use tls::certificates_end;
 pub use tls::{Credentials, CredentialsError};
 pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,

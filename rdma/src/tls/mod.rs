@@ -12,8 +12,6 @@ mod credentials;
 mod explain;
 #[cfg(feature = "tls")]
 mod stream;
-#[cfg(feature = "tls")]
-mod validity;
 
 #[cfg(not(feature = "tls"))]
 pub use absent::{Credentials, CredentialsError};
@@ -25,8 +23,6 @@ pub use credentials::{Credentials, CredentialsError};
 pub(crate) use explain::TlsProblem;
 #[cfg(feature = "tls")]
 pub(crate) use stream::TlsStream;
-#[cfg(feature = "tls")]
-pub use validity::certificates_end;
 
 /// True for the first bytes of a TLS record, which no frame begins with: its second byte is 0.
 pub(crate) fn looks_like_tls(bytes: &[u8]) -> bool {
