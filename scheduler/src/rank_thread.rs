@@ -231,7 +231,7 @@ impl RankThread {
                     if has_moved {
                         cache.has_moved(ModelId(model as u32));
                     }
-                    cache.candidate(ModelId(model as u32), candidate);
+                    cache.candidate(now, ModelId(model as u32), candidate);
                 }
                 self.state.note_candidate(now, ModelId(model as u32), candidate, grants);
             }

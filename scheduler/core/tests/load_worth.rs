@@ -211,7 +211,7 @@ fn a_cold_model_is_loaded_as_long_as_one_task_that_waits_can_be_served_after_it(
         let mut stage = Stage::new(&[1]);
         let last = waiting(3, stage.now + within, 0);
         let candidate = Candidate { latency: MS.times(5), delay: MS, ..last };
-        stage.loads.on_candidate(ModelId(2), Some(candidate));
+        stage.loads.on_candidate(stage.now, ModelId(2), Some(candidate));
         stage.plan().len()
     };
     assert_eq!((plan_within(MS.times(3)), plan_within(MS.times(3) - Nanos(1))), (1, 0));
@@ -285,4 +285,66 @@ fn while_a_copy_is_being_loaded_no_other_is_made() {
         copies.extend(stage.plan());
     }
     assert_eq!(copies, [(1, 0, vec![], LoadReason::Losing)]);
+}
+
+fn with_a_large_model(pages: &[u32]) -> Stage {
+    let mut stage = Stage::new(pages);
+    let large = Weights { pages: 2, load: LOAD, is_guess: false, alone: MS };
+    stage.loads.serve(ModelId(7), large, &mut Planned::default());
+    stage
+}
+
+/// That many tasks come for the model, which could wait for a LOAD, and are given up.
+fn wait_in_vain(stage: &mut Stage, model: u32, tasks: u32) {
+    stage.wait_for(model, 1, MS.times(50), 0);
+    stage.come(model, tasks);
+    stage.content(model);
+}
+
+/// That many tasks come for the large model 7, none of which can wait.
+fn is_expected(stage: &mut Stage, tasks: u32) -> bool {
+    stage.come(7, tasks);
+    stage.plan().iter().any(|planned| planned.1 == 7)
+}
+
+/// What comes for models whose tasks cannot wait either is lost; what comes for the others is loaded again, as long as that succeeds.
+#[test]
+fn what_leaves_for_tasks_to_come_counts_together_unless_its_own_can_wait() {
+    let loads = |tasks, can_wait: bool, lost: u32| {
+        let mut stage = with_a_large_model(&[2]);
+        for model in [0, 1] {
+            stage.place(model, 0);
+            stage.come(model, 5);
+        }
+        for model in [0, 1].into_iter().filter(|_| can_wait) {
+            wait_in_vain(&mut stage, model, 0);
+        }
+        wait_in_vain(&mut stage, 2, lost);
+        is_expected(&mut stage, tasks)
+    };
+    assert_eq!([10, 11].map(|tasks| loads(tasks, false, 0)), [false, true]);
+    assert_eq!([5, 6].map(|tasks| loads(tasks, true, 0)), [false, true]);
+    assert_eq!([9, 11].map(|tasks| loads(tasks, true, 80)), [false, true], "all such are lost");
+}
+
+/// 5 ms are a part in 800 of the four seconds in which 4,000 tasks come that can wait.
+#[test]
+fn a_load_for_tasks_to_come_costs_those_that_come_for_cold_models_meanwhile() {
+    for (loaders, tasks) in [(1, [4, 6]), (2, [2, 3])] {
+        let loads = |tasks| {
+            let mut stage = with_a_large_model(&[2, 2][..loaders]);
+            wait_in_vain(&mut stage, 2, 4_000);
+            is_expected(&mut stage, tasks)
+        };
+        assert_eq!(tasks.map(loads), [false, true], "{loaders}");
+    }
+}
+
+#[test]
+fn cold_tasks_that_could_wait_count_less_when_no_more_come() {
+    let mut stage = with_a_large_model(&[2]);
+    wait_in_vain(&mut stage, 2, 4_000);
+    assert!(!is_expected(&mut stage, 4));
+    stage.now = stage.now + MS.times(4_000);
+    assert!(is_expected(&mut stage, 4));
 }

@@ -268,7 +268,7 @@ fn load_at_random(rule: LoadRule) -> u64 {
             state.on_tasks(now, model, 1);
             let demand = Demand { total: ms.times(round % 7), loadable: ms.times(round % 5) };
             state.on_demand(model, demand);
-            state.on_candidate(model, (!round.is_multiple_of(3)).then(|| waits(now)));
+            state.on_candidate(now, model, (!round.is_multiple_of(3)).then(|| waits(now)));
             state.on_timer(now, &mut out);
             if let Some((model, gpu)) = out.0.pop_front() {
                 let outcome = LoadOutcome::Loaded { took: ms.times(5) };

@@ -115,8 +115,8 @@ impl Cache {
         self.loads.on_tasks(now, model, 1);
     }
 
-    pub(crate) fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>) {
-        self.loads.on_candidate(model, candidate);
+    pub(crate) fn candidate(&mut self, now: Nanos, model: ModelId, candidate: Option<Candidate>) {
+        self.loads.on_candidate(now, model, candidate);
     }
 
     /// What became of a slot that was granted to the model.

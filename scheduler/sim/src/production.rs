@@ -142,7 +142,7 @@ impl<W: Observer> Production<W> {
     fn deliver(&mut self, now: Nanos, message: Message, cluster: &mut Cluster) {
         match message {
             Message::Candidate(model, candidate, grants) => {
-                self.cache.iter_mut().for_each(|cache| cache.candidate(model, candidate));
+                self.cache.iter_mut().for_each(|cache| cache.candidate(now, model, candidate));
                 self.rank.on_candidate(now, model, candidate, grants, &mut self.mail.at(now));
             }
             Message::Gpu(update) => self.rank.on_gpu(now, update, &mut self.mail.at(now)),

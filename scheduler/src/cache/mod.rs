@@ -279,9 +279,9 @@ impl Cache {
     }
 
     /// The model's latest candidate.
-    pub(crate) fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>) {
+    pub(crate) fn candidate(&mut self, now: Nanos, model: ModelId, candidate: Option<Candidate>) {
         if self.is_bound(model) {
-            self.loads.on_candidate(model, candidate);
+            self.loads.on_candidate(now, model, candidate);
         }
     }
 

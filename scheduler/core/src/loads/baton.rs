@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use super::expected::ColdTasks;
 use super::losing::{Recent, part_of};
 use super::worth::Worth;
 use super::{LoadReason, LoadSink, LoadState, Rule};
@@ -87,6 +88,7 @@ pub(super) struct Pool {
     pub(super) slots: Box<[Work]>,
     /// Execution time that each model takes, in [`WORK_UNIT`].
     pub(super) work: Worth,
+    pub(super) cold_tasks: ColdTasks,
     next_tick: Nanos,
     /// When [`Recent`] was looked at last.
     pub(super) looked_at: Nanos,
@@ -106,6 +108,7 @@ impl Pool {
             losing: IndexedHeap::new(models),
             slots: vec![Work::default(); gpus].into_boxed_slice(),
             work: Worth::new(models),
+            cold_tasks: ColdTasks::new(models),
             next_tick: TICK,
             looked_at: Nanos::ZERO,
             jobs: Vec::with_capacity(2 * LOOKED_AT),
@@ -122,6 +125,7 @@ impl Pool {
         self.missed.remove(model.0);
         self.losing.remove(model.0);
         self.work.forget(model);
+        self.cold_tasks.forget(model);
     }
 
     /// When the LOAD of a cold model must begin, if tasks wait for it.
@@ -199,7 +203,7 @@ impl Pool {
 
 impl LoadState {
     /// The model's latest candidate, under [`LoadRule::Baton`](super::LoadRule::Baton).
-    pub fn on_candidate(&mut self, model: ModelId, candidate: Option<Candidate>) {
+    pub fn on_candidate(&mut self, now: Nanos, model: ModelId, candidate: Option<Candidate>) {
         let alone = self.models[model.0 as usize].alone;
         let was_wanted =
             core::mem::replace(&mut self.models[model.0 as usize].is_wanted, candidate.is_some());
@@ -214,11 +218,15 @@ impl LoadState {
             Some(_) => drop(pool.losing.remove(model.0)),
             None => {}
         }
-        pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
+        let wanted = candidate.map_or_else(Wanted::default, |candidate| {
             let Candidate { invalid_after, latency, delay, batch: tasks, bad_rate, .. } = candidate;
             let start_by = invalid_after + latency - alone - delay.times(2);
             Wanted { start_by, tasks, latency, bad_rate }
         });
+        if !was_wanted && candidate.is_some() {
+            pool.cold_tasks.came(model, wanted.start_by - now);
+        }
+        pool.wanted[model.0 as usize] = wanted;
         self.note_pool(model);
     }
 
@@ -254,9 +262,12 @@ impl LoadState {
     }
 
     /// Tasks have come. If they are given up because their model is cold, the next ones shall not be.
-    pub(super) fn note_missed(&mut self, model: ModelId) {
+    pub(super) fn note_cold(&mut self, now: Nanos, model: ModelId, tasks: u32) {
         let is_cold = self.memory.first_of(model).is_none();
+        let load = self.load_time(model);
         let Rule::Baton(pool) = &mut self.rule else { return };
+        let can_wait = is_cold && pool.cold_tasks.can_wait(model, load);
+        pool.cold_tasks.count(now, if can_wait { tasks } else { 0 });
         if is_cold && pool.wanted[model.0 as usize].tasks == 0 {
             pool.missed.set(model.0, Reverse(self.worth.of(model)));
             self.is_changed = true;
@@ -334,6 +345,9 @@ impl LoadState {
             gpu.is_some_and(|gpu| self.load_for(reason, now, (model, gpu), out))
         });
         if let Rule::Baton(pool) = &mut self.rule {
+            if is_loading && reason == LoadReason::Waiting {
+                pool.cold_tasks.save(now, pool.wanted[model.0 as usize].tasks);
+            }
             pool.probed = probed;
         }
         is_loading
@@ -345,8 +359,10 @@ impl LoadState {
         }
         let copies = |victim| u64::from(self.memory.copies(victim).max(1));
         let per_copy = |victim| self.worth.of(victim) / copies(victim);
-        let gain = self.worth.of(model) / (u64::from(self.memory.copies(model)) + 1);
+        let copies = u64::from(self.memory.copies(model));
+        let gain = self.worth.of(model) / (copies + 1);
         self.victims.iter().all(|&victim| per_copy(victim) < gain)
+            && (copies > 0 || self.lost_to_load(model) < gain)
     }
 
     /// Loads the model with the most work per copy of the busiest slot onto the one that has least to do.

@@ -6,6 +6,7 @@
 
 mod baton;
 mod clockwork;
+mod expected;
 mod links;
 mod load_time;
 mod losing;
@@ -161,7 +162,7 @@ impl LoadState {
     /// Tasks of the model have come.
     pub fn on_tasks(&mut self, now: Nanos, model: ModelId, tasks: u32) {
         self.worth.add(now, model, tasks);
-        self.note_missed(model);
+        self.note_cold(now, model, tasks);
     }
 
     /// The slot was granted to the model for a batch: the weights stay until it is over.

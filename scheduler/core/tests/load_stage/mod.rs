@@ -76,11 +76,11 @@ impl Stage {
     /// A batch waits, and its execution must begin within the time.
     pub fn wait_for(&mut self, model: u32, batch: u32, within: Nanos, bad_rate: u32) {
         let candidate = waiting(batch, self.now + within, bad_rate);
-        self.loads.on_candidate(ModelId(model), Some(candidate));
+        self.loads.on_candidate(self.now, ModelId(model), Some(candidate));
     }
 
     pub fn content(&mut self, model: u32) {
-        self.loads.on_candidate(ModelId(model), None);
+        self.loads.on_candidate(self.now, ModelId(model), None);
     }
 
     /// A batch of the model that takes so long.

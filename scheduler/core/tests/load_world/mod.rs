@@ -153,7 +153,7 @@ impl World {
                 self.state.on_demand(id, Demand { total: span, loadable: span });
             }
             LoadRule::Baton => {
-                self.state.on_candidate(id, ms.map(|ms| candidate(now + MS.times(ms.into()))));
+                self.state.on_candidate(now, id, ms.map(|ms| candidate(now + MS.times(ms.into()))));
             }
         }
     }

@@ -1,13 +1,17 @@
 //! Clockwork with memory to manage: LOADs by priority, INFERs only for models that the slot has (§5.3).
 //!
-//! A batch has one of the sizes that Clockwork compiles. The strategy that is popped says which model's turn it is. Its batch then grows as far
-//! as the queues of larger sizes have tasks enough; older tasks, which only smaller batches could have served, are given up.
+//! A batch has one of the sizes that Clockwork compiles. The strategy that is popped says which model's turn it is, and the smallest size. The
+//! batch then grows as far as the queues of larger sizes have tasks enough; older tasks, which only smaller batches could have served, are
+//! given up.
+
+use std::collections::BTreeSet;
 
 use baton_core::{
     Demand, Gpu, GpuId, IndexedHeap, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink,
     LoadState, ModelId, Nanos, NetworkDelay, Readiness, Request,
 };
 
+use super::strategies::Strategies;
 use super::{Horizon, Model, Slot, Strategy};
 use crate::baseline::queue::enqueue;
 use crate::cluster::{Cluster, Finished, Lost};
@@ -16,17 +20,15 @@ use crate::loaders::LoadEnd;
 use crate::scenario::{Scenario, SimModel};
 use crate::weights::{self, GpuMemory};
 
-/// The batch sizes that Clockwork compiles.
-const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
-
 /// See the module documentation.
 pub(crate) struct Cached {
     memory: GpuMemory,
     models: Vec<Model>,
-    /// Models with waiting tasks, and where each stands among them.
-    waiting: Vec<u32>,
-    place: Vec<Option<usize>>,
+    /// Models with waiting tasks.
+    waiting: BTreeSet<u32>,
     slots: Vec<Slot>,
+    /// Of each slot.
+    strategies: Vec<Strategies>,
     lives: Vec<Option<u32>>,
     /// Slots with enough to do, by the moment at which they may get another batch.
     busy: IndexedHeap<Nanos>,
@@ -46,9 +48,9 @@ impl Cached {
         let mut cached = Self {
             memory,
             models: scenario.models.iter().map(model).collect(),
-            waiting: Vec::new(),
-            place: vec![None; scenario.models.len()],
+            waiting: BTreeSet::new(),
             slots: vec![Slot::default(); gpus],
+            strategies: vec![Strategies::default(); gpus],
             lives: vec![None; gpus],
             busy: IndexedHeap::new(gpus),
             expiry: IndexedHeap::new(scenario.models.len()),
@@ -74,21 +76,10 @@ impl Cached {
 
     /// Tasks of the model came or went.
     fn changed(&mut self, now: Nanos, id: u32) {
-        let model = &self.models[id as usize];
-        let is_waiting = !model.queue.is_empty();
-        match (is_waiting, self.place[id as usize]) {
-            (true, None) => {
-                self.place[id as usize] = Some(self.waiting.len());
-                self.waiting.push(id);
-            }
-            (false, Some(place)) => {
-                self.place[id as usize] = None;
-                self.waiting.swap_remove(place);
-                if let Some(&moved) = self.waiting.get(place) {
-                    self.place[moved as usize] = Some(place);
-                }
-            }
-            _ => {}
+        if self.models[id as usize].queue.is_empty() {
+            self.waiting.remove(&id);
+        } else {
+            self.waiting.insert(id);
         }
         self.note_demand(now, id);
     }
@@ -144,22 +135,44 @@ impl Cached {
         *free_at - self.outstanding + Nanos(1)
     }
 
-    fn first_to_start(&self, now: Nanos, gpu: u32) -> Option<Strategy> {
-        let free_at = self.slots[gpu as usize].free_at;
-        let horizon = Horizon { now, free_at, network: self.network };
-        let here = self.gpu(gpu);
-        let resident = |&&id: &&u32| self.loads.is_resident(ModelId(id), here);
-        let strategy = |&id: &u32| {
+    /// Pops strategies until one can be kept: there are tasks enough for a batch of its size.
+    fn first_to_start(&mut self, now: Nanos, gpu: u32) -> Option<Strategy> {
+        let horizon = self.horizon(now, gpu);
+        while let Some((id, size)) = self.strategies[gpu as usize].pop() {
+            if !self.loads.is_resident(ModelId(id), self.gpu(gpu)) {
+                continue;
+            }
             let model = &self.models[id as usize];
-            let most = model.profile.batch_max();
-            let sizes = SIZES.into_iter().filter(|&size| size <= most);
-            let grown = |(latest, _), larger: Strategy| (larger.latest.min(latest), Some(larger));
-            let (latest, largest) =
-                model.strategies(id, horizon, sizes).fold((Nanos::MAX, None), grown);
-            largest.map(|largest| Strategy { latest, ..largest })
-        };
-        let strategies = self.waiting.iter().filter(resident).filter_map(strategy);
-        strategies.min_by_key(|strategy| (strategy.latest, strategy.model))
+            let largest = model.strategies(id, horizon, model.sizes()).last();
+            if let Some(strategy) = largest.filter(|strategy| strategy.batch >= size) {
+                return Some(strategy);
+            }
+            self.renew(now, gpu, id, size - 1);
+        }
+        None
+    }
+
+    fn horizon(&self, now: Nanos, gpu: u32) -> Horizon {
+        Horizon { now, free_at: self.slots[gpu as usize].free_at, network: self.network }
+    }
+
+    /// New strategies of the model on the slot: one for each size up to this for which a task waits that it could serve.
+    fn renew(&mut self, now: Nanos, gpu: u32, id: u32, size_max: u32) {
+        let horizon = self.horizon(now, gpu);
+        let model = &self.models[id as usize];
+        let sizes = model.sizes().filter(|&size| size <= size_max);
+        let made = sizes.filter_map(|size| Some((model.latest(horizon, size)?, size)));
+        self.strategies[gpu as usize].renew(id, made);
+    }
+
+    /// Tasks of the model came: slots that have it and no strategy of it get some.
+    fn activate(&mut self, now: Nanos, id: u32) {
+        let slots: Vec<u32> = self.loads.resident_on(ModelId(id)).map(|gpu| gpu.id.0).collect();
+        for gpu in slots {
+            if !self.strategies[gpu as usize].has(id) {
+                self.renew(now, gpu, id, u32::MAX);
+            }
+        }
     }
 
     fn infer(&mut self, now: Nanos, gpu: u32, strategy: Strategy, cluster: &mut Cluster) {
@@ -175,6 +188,7 @@ impl Cached {
         slot.pending.push_back((exec_at, latency));
         cluster.execute(gpu, id, exec_at, model.queue.drain(..batch as usize));
         self.loads.on_granted(now, ModelId(id), self.gpu(gpu));
+        self.renew(now, gpu, id, u32::MAX);
         self.changed(now, id);
     }
 
@@ -196,6 +210,7 @@ impl Cached {
         for Lost { model, requests } in lost {
             let queue = &mut self.models[model as usize].queue;
             requests.into_iter().for_each(|request| enqueue(queue, request));
+            self.activate(now, model);
             self.changed(now, model);
         }
     }
@@ -219,6 +234,7 @@ impl Scheduler for Cached {
     fn on_arrival(&mut self, now: Nanos, model: u32, request: Request, cluster: &mut Cluster) {
         enqueue(&mut self.models[model as usize].queue, request);
         self.loads.on_tasks(now, ModelId(model), 1);
+        self.activate(now, model);
         self.changed(now, model);
         self.serve(now, model, cluster);
         self.load(now, cluster);
@@ -241,6 +257,7 @@ impl Scheduler for Cached {
         let done = LoadDone { model: ModelId(model), gpu: self.gpu(gpu), outcome };
         self.loads.on_load_done(now, done, &mut Send { now, cluster });
         if matches!(outcome, LoadOutcome::Loaded { .. }) {
+            self.renew(now, gpu, model, u32::MAX);
             self.fill(now, gpu, cluster);
         }
         self.note_demand(now, model);
@@ -251,6 +268,7 @@ impl Scheduler for Cached {
         self.loads.on_gpu_leave(self.gpu(gpu), &mut Send { now, cluster });
         self.busy.remove(gpu);
         self.slots[gpu as usize] = Slot::default();
+        self.strategies[gpu as usize] = Strategies::default();
         self.back(now, lost);
         self.load(now, cluster);
     }

@@ -3,6 +3,7 @@
 //! that must start first, and grows it. With memory to manage it is [`Cached`].
 
 mod cached;
+mod strategies;
 
 use std::collections::VecDeque;
 
@@ -14,6 +15,9 @@ use crate::drive::Scheduler;
 use crate::scenario::{Scenario, SimModel};
 
 pub(crate) use cached::Cached;
+
+/// The batch sizes that Clockwork compiles.
+const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 
 #[derive(Debug)]
 struct Model {
@@ -182,6 +186,19 @@ impl Horizon {
 }
 
 impl Model {
+    /// Those of [`SIZES`] that it has.
+    fn sizes(&self) -> impl Iterator<Item = u32> + use<> {
+        let most = self.profile.batch_max();
+        SIZES.into_iter().filter(move |&size| size <= most)
+    }
+
+    /// When a batch of this size must start, by the first task that it could serve.
+    fn latest(&self, horizon: Horizon, size: u32) -> Option<Nanos> {
+        let end = horizon.end(&self.profile, size);
+        let head = self.queue.iter().find(|task| task.deadline >= end)?;
+        Some(head.deadline - self.profile.latency(size))
+    }
+
     /// The model's strategies of these sizes, the smallest first.
     fn strategies(
         &self,
