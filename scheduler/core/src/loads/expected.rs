@@ -46,12 +46,12 @@ impl ColdTasks {
         self.patience[model.0 as usize] >= load
     }
 
-    /// Tasks came: so many of a cold model that can wait. None makes the former ones count less.
+    /// Tasks came, these of a cold model, and they can wait. Zero makes the former ones count less.
     pub(super) fn count(&mut self, now: Nanos, tasks: u32) {
         self.counts.add(now, CAME, tasks);
     }
 
-    /// A LOAD was planned for so many.
+    /// A LOAD was planned for these tasks.
     pub(super) fn save(&mut self, now: Nanos, tasks: u32) {
         self.counts.add(now, SAVED, tasks);
     }
