@@ -3,7 +3,7 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId};
+use baton_core::{DropReason, FailReason, ModelId};
 use baton_rdma::wire::Role;
 use stage::changes::{add, answer, loaded, remove, send_report, stage};
 use stage::{Stage, Told, ms};
@@ -45,6 +45,10 @@ fn a_removed_model_serves_what_waits_and_takes_no_more() {
     let last = client.task(3, 0);
     client.submit_to(thread, id, last, stage.now + ms(30));
     assert_eq!(stage.exchange(&mut client), [dropped(last)], "the id stands for nothing else");
+    client.submit_to(thread, id + (7 << 16), last, stage.now + ms(30));
+    let reason = FailReason::UnknownModel.code();
+    let unknown = Told::Ended { task: last, kind: 2, reason, retry_ms: 0 };
+    assert_eq!(stage.exchange(&mut client), [unknown], "a life that has not been");
     assert_eq!(stage.frontend().models.len(), 2);
 }
 

@@ -25,6 +25,7 @@ fn sizes_become_pages_and_times() {
     let caches: Vec<_> = cluster.backends.iter().map(|b| b.weights_cache.unwrap()).collect();
     assert_eq!(caches, [6, 10].map(|pages| WeightsCacheSpec { pages, page_bytes }));
     assert_eq!(caches[0].pages_of(weights), 3, "rounded up");
+    assert_eq!(caches[0].pages_of(WeightsSpec { bytes: 2 * page_bytes, ..weights }), 2);
     assert_eq!(cluster.weights_cache(SubclusterId(0)), Some(caches[1]), "the largest");
     let timed = check(&file("weights_mib = 0.5\nload_ms = 7.5", backends)).cluster.unwrap();
     let expected =
