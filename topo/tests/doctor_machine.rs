@@ -130,6 +130,10 @@ fn a_bonds_interface_comes_before_the_cards_own() {
     let changes = format!("{port}/gid_attrs/ndevs/0 = bond0\n{port}/gid_attrs/ndevs/1 = bond0");
     let machine = machine("bond", ROCE, &changes);
     assert_eq!(machine.nics[0].netdevs, ["bond0", "enp59s0f0"]);
+    let changes = format!("{port}/gid_attrs/ndevs/0 = enp59s0f1");
+    let nic = &self::machine("other", ROCE, &changes).nics[0];
+    assert_eq!(nic.netdevs[0], "enp59s0f1");
+    assert_eq!(nic.pci.as_ref().unwrap().address(), "0000:3b:00.0", "the card's own place");
 }
 
 #[test]
