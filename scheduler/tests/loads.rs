@@ -138,15 +138,15 @@ fn a_backend_whose_memory_is_not_the_schedulers_is_refused_with_the_fix() {
             other => panic!("{other:?}"),
         }
     };
-    let cases: [(u32, &[(u32, u64)], &str); 5] = [
-        (0, &[], "this backend has no weights caches"),
-        (0, &[(4, 2 * PAGE)], "this backend has weights caches with pages of 2 MiB"),
-        (0, &[(4, PAGE), (4, PAGE)], "start both with the same cluster file"),
-        (1, &[(4, PAGE)], "memory of slot 1 is announced, not of 0"),
-        (0, &[(4, PAGE); 257], "memory of slot 256 is announced"),
+    let cases = [
+        (0, vec![], "this backend has no weights caches"),
+        (0, vec![(4, 2 * PAGE)], "this backend has weights caches with pages of 2 MiB"),
+        (0, vec![(4, PAGE), (4, PAGE)], "start both with the same cluster file"),
+        (1, vec![(4, PAGE)], "memory of slot 1 is announced, not of 0"),
+        (0, vec![(4, PAGE); 257], "memory of slot 256 is announced"),
     ];
     for (first, memory, expected) in cases {
-        let (code, detail) = refused(&mut stage, first, memory);
+        let (code, detail) = refused(&mut stage, first, &memory);
         assert_eq!(code, Some(RefuseCode::BadRequest));
         assert!(detail.contains(expected), "{detail}");
     }

@@ -57,19 +57,6 @@ fn what_is_above_a_frontends_quota_is_refused_with_the_time_to_come_again() {
 }
 
 #[test]
-fn who_has_more_than_its_share_of_a_full_queue_hears_when_to_come_again() {
-    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
-    let (mut greedy, mut modest) = (stage.frontend(), stage.frontend());
-    let _backend = stage.backend("b", 0, 1);
-    let mut told = submit(&mut stage, &mut greedy, 0, 40);
-    submit(&mut stage, &mut modest, 0, 4);
-    told.extend(stage.exchange(&mut greedy));
-    let is_told = |told: &Told| matches!(told, Told::Ended { retry_ms: 1.., .. });
-    let counters = &stage.scheduler.counters().model_threads[0];
-    assert!(counters.dropped_share.get() > 0 && told.iter().all(is_told), "{told:?}");
-}
-
-#[test]
 fn one_frontends_flood_leaves_the_other_its_own() {
     let mut stage = Stage::new(&limited(1));
     let (mut greedy, mut modest) = (stage.frontend(), stage.frontend());
