@@ -21,6 +21,8 @@ pub enum Alternative {
     /// The same, but no head is given up: it waits on while a larger batch of those behind it goes first, if that must
     /// start first, as Clockwork's strategies do (§5.3).
     PassOver,
+    /// As its own, but no batch is larger than makes its tasks clearly cheaper: others have their turn between.
+    Split,
     /// Those of `symphony`.
     Fill,
     /// Each batch waits for a tenth of the objective.
@@ -33,12 +35,13 @@ pub enum Alternative {
 
 impl Alternative {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Own,
         Self::Early,
         Self::KeepHeads,
         Self::AtOnce,
         Self::PassOver,
+        Self::Split,
         Self::Fill,
         Self::Tenth,
         Self::Part,
@@ -53,6 +56,7 @@ impl Alternative {
             Self::KeepHeads => Rules { floor: Floor::One, ..baton::RULES },
             Self::AtOnce => AT_ONCE,
             Self::PassOver => Rules { floor: Floor::One, passes_over: true, ..AT_ONCE },
+            Self::Split => Rules { splits: true, ..baton::RULES },
             Self::Fill => symphony::RULES,
             Self::Tenth => Rules { deferral: Deferral::Tenths(1), ..GATHERED },
             Self::Part => Rules { deferral: Deferral::Tenths(4), ..GATHERED },
@@ -68,6 +72,7 @@ impl Alternative {
             Self::KeepHeads => "keep_heads",
             Self::AtOnce => "at_once",
             Self::PassOver => "pass_over",
+            Self::Split => "split",
             Self::Fill => "fill",
             Self::Tenth => "tenth",
             Self::Part => "part",
