@@ -5,11 +5,11 @@ use super::rate::{Counts, scale};
 
 /// One part in this many fades with each bucket, so that half is left after 35 s …
 const FADES: u64 = 512;
-/// … which are so many buckets.
+/// … which is the time of 355 buckets.
 const HALF: usize = 355;
 /// Counts are in this part of a task, so that single ones fade, too.
 const TASK: u64 = FADES;
-/// Of so many tasks within five seconds the bad rate is known well enough.
+/// A thousand tasks within five seconds tell the bad rate well enough.
 const ENOUGH: u64 = 1_000;
 /// Tasks that every bad rate starts from, none of them bad.
 const ASSUMED: u64 = 100;
@@ -32,7 +32,7 @@ impl Older {
         }
     }
 
-    /// Nothing came during so many further buckets.
+    /// Nothing came during these further buckets.
     pub(super) fn fade(&mut self, buckets: usize) {
         let halvings = (buckets / HALF).min(63);
         let Self { came, bad, unready } = self;

@@ -64,8 +64,8 @@ pub struct RateMeter {
     /// Where the next closed bucket goes.
     next: usize,
     buckets: Box<[Counts; BUCKETS]>,
-    /// What came before these.
-    older: Older,
+    /// What came before these; `None` if it does not count.
+    older: Option<Older>,
 }
 
 /// λ as a fraction, so that comparisons stay in integers.
@@ -104,7 +104,7 @@ impl RateMeter {
         Self {
             buckets: Box::new([Counts::default(); BUCKETS]),
             sum: Counts::default(),
-            older: Older::default(),
+            older: Some(Older::default()),
             closed: 0,
             next: 0,
             open: Counts::default(),
@@ -165,7 +165,12 @@ impl RateMeter {
         let kept = |counts: Counts| Counts { bad: 0, unready: 0, refused: 0, ..counts };
         self.buckets.iter_mut().for_each(|bucket| *bucket = kept(*bucket));
         (self.sum, self.open) = (kept(self.sum), kept(self.open));
-        self.older.forget_losses();
+        self.older.iter_mut().for_each(Older::forget_losses);
+    }
+
+    /// From now on bad rates are those of the last five seconds, also of rare tasks.
+    pub(crate) fn forget_older(&mut self) {
+        self.older = None;
     }
 
     /// Closes the buckets that have ended by `now`; true if any did, and the estimates changed.
@@ -179,7 +184,9 @@ impl RateMeter {
         for _ in 0..ended.min(BUCKETS + 1) {
             self.close_bucket();
         }
-        self.older.fade(ended.saturating_sub(BUCKETS + 1));
+        if let Some(older) = &mut self.older {
+            older.fade(ended.saturating_sub(BUCKETS + 1));
+        }
         self.closes_at = Some(closes_at + BUCKET.times(ended as u64));
         self.mean_gap = self.rate().map_or(Nanos::MAX, |rate| rate.time_for(1));
         true
@@ -268,18 +275,18 @@ impl RateMeter {
     /// Tasks given up or not let in over tasks that came, in 1/65536, of the last five seconds, and of the last minute
     /// while fewer than a thousand came in these.
     pub fn bad_rate(&self) -> u32 {
-        self.older.bad_rate(&self.sum, true)
+        self.older.unwrap_or_default().bad_rate(&self.sum, true)
     }
 
     /// The same without tasks given up while no slot had their weights.
     pub fn bad_rate_where_ready(&self) -> u32 {
-        self.older.bad_rate(&self.sum, false)
+        self.older.unwrap_or_default().bad_rate(&self.sum, false)
     }
 
     fn close_bucket(&mut self) {
         let oldest = core::mem::replace(&mut self.buckets[self.next], self.open);
         self.sum = self.sum.less(oldest).plus(self.open);
-        self.older.add(&oldest);
+        self.older.iter_mut().for_each(|older| older.add(&oldest));
         self.next = (self.next + 1) % BUCKETS;
         self.closed = (self.closed + 1).min(BUCKETS);
         self.open = Counts::default();

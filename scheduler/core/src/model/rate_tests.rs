@@ -208,8 +208,8 @@ fn what_is_expected_while_a_task_waits_takes_eight_pauses_and_a_quarter_of_the_a
     assert!(is_plain(ms(11) + ns(3), 2));
 }
 
-/// A meter to which this many tasks come in each of so many tenths of a second, the first ten of which are lost, and then
-/// none in so many.
+/// `each` tasks come in each of these tenths of a second, of the first of them ten are lost, and then none comes in the
+/// `silent` ones.
 fn after(each: u32, tenths: u64, silent: u64) -> RateMeter {
     let mut meter = RateMeter::new();
     for tenth in 0..tenths {

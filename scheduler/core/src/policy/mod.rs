@@ -29,7 +29,7 @@ pub struct Rules {
     pub spares_losing: bool,
     /// Which of several due candidates does a slot take?
     pub order: Order,
-    /// Is no batch larger than makes its tasks clearly cheaper?
+    /// Is no batch larger than makes its tasks clearly cheaper (see [`WORTH_WAITING`])? Other models have their turn sooner.
     pub splits: bool,
 }
 
