@@ -303,6 +303,7 @@ mod tests {
         loader.admit(load(1, 500), 4).unwrap();
         loader.admit(load(2, 500), 4).unwrap();
         loader.begin(Nanos(0)).unwrap();
+        assert_eq!(loader.returning_pages(), 0, "it is wanted");
         loader.abandon();
         assert_eq!((loader.free_pages(), loader.returning_pages()), (6, 4), "the copy goes on");
         assert_eq!(loader.finish(true), Some((ModelId(1), None)));

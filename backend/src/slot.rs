@@ -183,7 +183,7 @@ impl BatchSlot {
         let is_reading = matches!(self.rows.get(row), Some(Row::Reading | Row::Aborting(_)));
         let planned =
             self.action.as_ref().and_then(|action| action.tasks.get(row)).map(|task| task.id);
-        self.phase == Phase::Fetching && is_reading && planned == Some(task)
+        is_reading && planned == Some(task)
     }
 
     /// The READ into `row` has ended: `None` with the input, `Some` without. An abort that came too

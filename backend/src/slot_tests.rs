@@ -184,6 +184,10 @@ fn rows_that_are_here_wait_for_no_frontend_that_owes_answers() {
     assert!(slot.is_held_up_by(|task| task == third));
     slot.settle(2, None);
     assert!(!slot.is_held_up_by(|_| true), "it is complete");
+    let mut patient = fetching(&[1, 2]);
+    patient.settle(0, None);
+    patient.abort_missing(true, |_, _| ());
+    assert!(!patient.is_held_up_by(|_| true), "what may have come has its time");
 }
 
 #[test]

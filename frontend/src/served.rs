@@ -103,10 +103,7 @@ impl Model {
 
     /// True if inputs of the one are inputs of the other.
     pub(crate) fn fits(&self, announced: &Announced) -> bool {
-        self.input_bytes == announced.input_bytes
-            && self.output_bytes == announced.output_bytes
-            && self.signature == announced.signature
-            && self.variants == announced.variants
+        self.signature == announced.signature && self.variants == announced.variants
     }
 
     /// Whether an answer may be this variant's; a model without variants has 0 alone.

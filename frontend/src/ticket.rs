@@ -134,7 +134,7 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.is_taken || self.poll().is_some() {
+        if self.poll().is_some() {
             return;
         }
         // Before letting go: afterwards the slot may have a new task (see `Session::new`).

@@ -379,6 +379,8 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         assert!(admit(&bearer(NEW).unwrap(), now, 0).is_ok(), "nothing was exchanged");
+        let open = self::access("open", &[]).unwrap();
+        assert!(with_tokens("open", &[], |none| open.read(none)).is_ok(), "it had none before");
     }
 
     #[test]

@@ -265,6 +265,7 @@ mod tests {
         let (thread, etcd) = candidate(600, clock);
         let lease_deadline = elected(&thread, &etcd, r#"{"ID":"7","TTL":"600"}"#);
         assert!(lease_deadline.is_valid(clock.now()));
+        etcd.next().answer("503 Service Unavailable", "{}");
         etcd.answer("/v3/lease/keepalive", ENDED);
         let Some(LeaderEvent::Lost { problem }) = thread.next_event(LONG) else { panic!() };
         assert!(problem.contains("etcd has ended the lease"), "{problem}");

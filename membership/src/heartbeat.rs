@@ -301,6 +301,26 @@ mod tests {
     }
 
     #[test]
+    fn who_has_stopped_says_nothing_of_work_and_answers_no_late_pong() {
+        let (mut idle, now, _) = idle();
+        idle.stop();
+        assert!(idle.poll(now, true).is_none() && idle.next_timer().is_none());
+        let mut young = started(now);
+        let beat = young.poll(now, false).expect("at once");
+        young.stop();
+        young.on_pong(&pong(beat, now.0));
+        assert!(young.poll(now, false).is_none() && young.next_timer().is_none());
+    }
+
+    #[test]
+    fn who_is_not_synced_pings_as_often_as_ever() {
+        let mut heartbeat = started(Nanos::ZERO);
+        let late = IDLE_AFTER.times(2);
+        assert!(heartbeat.poll(late, false).expect("overdue").pace.is_none());
+        assert_eq!(heartbeat.next_ping(), Some(late + PING_EVERY));
+    }
+
+    #[test]
     fn a_short_patience_allows_no_longer_pace() {
         let mut heartbeat = Heartbeat::new(PING_EVERY.times(3));
         heartbeat.round_trips = BURST;

@@ -65,6 +65,7 @@ over! {
         reads::pull_through_a_tiny_window
         reads::peer_dies_under_reads
         reads::aborted_reads
+        reads::an_abort_names_its_read
     }
     on_tcp: Tcp, on_tls: Tls, on_inproc: Inproc, on_verbs: Verbs
 }

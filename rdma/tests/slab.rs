@@ -138,6 +138,7 @@ fn absurd_specs() {
     let new = |specs: &[SlabSpec]| SlabSet::new(specs, 0).unwrap_err();
     assert_eq!(new(&[spec(0, 0)]), SlabError::BadSize(ModelId(0)));
     assert_eq!(new(&[SlabSpec { input_bytes: 0, ..spec(1, 1) }]), SlabError::BadSize(ModelId(1)));
+    assert_eq!(new(&[SlabSpec { output_bytes: 0, ..spec(1, 1) }]), SlabError::BadSize(ModelId(1)));
     let huge = SlabSpec { input_bytes: u32::MAX, ..spec(2, 1) };
     assert_eq!(new(&[huge]), SlabError::BadSize(ModelId(2)));
     let over = (u64::from(TaskId::SLOTS_MAX) + 1, TaskId::SLOTS_MAX);

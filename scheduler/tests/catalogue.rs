@@ -6,7 +6,8 @@ mod stage;
 use baton_core::{DropReason, ModelId, Policy, Profile};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
-    ActionStatus, CatalogChange, ChangeKind, ModelFailed, ProfileDesc, RefuseCode, Role,
+    ActionStatus, CatalogChange, ChangeKind, JoinBackend, ModelFailed, ProfileDesc, Ready,
+    RefuseCode, Role,
 };
 use baton_scheduler::limits::READS_MAX;
 use baton_topo::{Cluster, ModelSpec, VariantSpec, WeightsCacheSpec, WeightsSpec};
@@ -185,6 +186,25 @@ fn a_backend_that_leaves_is_not_waited_for() {
     two.transport.flush();
     stage.settle();
     assert!(answer(&mut stage, &mut operator).0);
+}
+
+/// It has told what it has loaded, and is not ready.
+#[test]
+fn a_backend_that_does_not_serve_yet_is_not_waited_for_and_serves_once_it_is_ready() {
+    let mut stage = stage();
+    let (mut one, mut two) = (stage.backend("one", 0, 1), stage.member(Role::Backend));
+    two.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
+    two.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"two");
+    stage.connect(&mut two);
+    let mut client = stage.frontend();
+    stage.exchange(&mut one);
+    let (model, _) = add(&mut stage, &mut one, &mut client);
+    loaded(&mut stage, &mut two, model);
+    stage.exchange(&mut two);
+    assert_eq!(two.confirmed, 0);
+    two.send(&Ready { reserved: 0.into() }, &[]);
+    stage.exchange(&mut two);
+    assert_eq!(two.confirmed, 1);
 }
 
 /// A member that remembers a removed model must not take the next one for it.

@@ -42,6 +42,9 @@ fn a_model_is_replaced_once_its_successor_is_loaded_and_serves_what_waits() {
     assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: former }]);
     let model = newest(&client);
     assert_eq!(model.0, id, "both at once");
+    assert!(change(&mut stage, ChangeKind::Set, "[[model]]\nname = \"new\"\nslo_ms = 30\n").0);
+    stage.exchange(&mut client);
+    assert_eq!(newest(&client), model, "the name is its own while the former one still serves");
     for expected in [first, second] {
         let told = stage.exchange(&mut backend);
         let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
@@ -50,6 +53,12 @@ fn a_model_is_replaced_once_its_successor_is_loaded_and_serves_what_waits() {
     }
     assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: former }]);
     serve_one(&mut stage, &mut backend, &mut client, model, 2);
+    let (mut again, newer) = replace(&mut stage, &mut backend);
+    assert!(newer & 0xffff < id & 0xffff, "the first number again");
+    let (done, text) = change(&mut stage, ChangeKind::Remove, "new");
+    assert!(done && text.contains("is not replaced, and served as before"), "{text}");
+    assert!(!answer(&mut stage, &mut again).0);
+    stage.exchange(&mut backend);
     let (mut again, newer) = replace(&mut stage, &mut backend);
     loaded(&mut stage, &mut backend, newer);
     assert!(answer(&mut stage, &mut again).0, "and once more");

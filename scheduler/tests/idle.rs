@@ -3,7 +3,8 @@
 
 mod stage;
 
-use baton_topo::{Agent, Clock};
+use baton_scheduler::RankPlace;
+use baton_topo::{Agent, Clock, Idle};
 use stage::ms;
 
 #[test]
@@ -16,6 +17,18 @@ fn who_has_done_everything_has_nothing_to_do() {
     for thread in &mut scheduler.model_threads {
         assert_eq!(thread.poll(now), 0);
     }
+}
+
+#[test]
+fn one_thread_is_enough_where_all_park_on_cores_that_the_system_chooses() {
+    let of = |model_threads, cores: &[usize], idle| {
+        let mut cluster = stage::cluster(baton_core::Policy::Baton, model_threads);
+        (cluster.scheduler.cores, cluster.scheduler.idle) = (cores.to_vec(), idle);
+        RankPlace::of(&cluster)
+    };
+    assert_eq!(of(1, &[], Idle::Park), RankPlace::Shared);
+    let others = [of(2, &[], Idle::Park), of(1, &[0, 1], Idle::Park), of(1, &[], Idle::Spin)];
+    assert_eq!(others, [RankPlace::Own; 3]);
 }
 
 fn sleeps(agent: &mut impl Agent) -> bool {

@@ -38,6 +38,16 @@ fn an_operator_is_answered_once_its_change_is_written_down() {
     assert_eq!(model.slo, stage::ms(71), "the next scheduler knows of it");
 }
 
+#[test]
+fn a_model_of_the_file_that_is_removed_does_not_come_back() {
+    let removed = |stage: &mut Stage| change(stage, ChangeKind::Remove, "model-0").1;
+    let (mut stage, file) = with_journal("removed");
+    assert_eq!(removed(&mut stage), "model `model-0` is removed");
+    assert!(replayed(&file).models.iter().all(|model| model.name != "model-0"));
+    let text = removed(&mut stage::changes::stage());
+    assert!(text.contains("comes back with the next scheduler"), "{text}");
+}
+
 /// The former one leaves last: what is written down of it does not concern its successor.
 #[test]
 fn the_next_scheduler_has_the_successor_of_a_model_that_was_replaced() {

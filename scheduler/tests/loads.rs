@@ -129,22 +129,24 @@ fn models_of_two_threads_share_a_slot() {
 #[test]
 fn a_backend_whose_memory_is_not_the_schedulers_is_refused_with_the_fix() {
     let mut stage = Stage::new(&cached(1));
-    let refused = |stage: &mut Stage, memory: &[(u32, u64)]| {
+    let refused = |stage: &mut Stage, first: u32, memory: &[(u32, u64)]| {
         let mut member = stage.member(Role::Backend);
-        (0..).zip(memory).for_each(|(slot, &of)| announce(&mut member, slot, of, &[]));
+        (first..).zip(memory).for_each(|(slot, &of)| announce(&mut member, slot, of, &[]));
         member.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
         match &stage.exchange(&mut member)[..] {
             [Told::Refused { code, detail }] => (*code, detail.clone()),
             other => panic!("{other:?}"),
         }
     };
-    let cases: [(&[(u32, u64)], &str); 3] = [
-        (&[], "this backend has no weights caches"),
-        (&[(4, 2 * PAGE)], "this backend has weights caches with pages of 2 MiB"),
-        (&[(4, PAGE), (4, PAGE)], "start both with the same cluster file"),
+    let cases = [
+        (0, vec![], "this backend has no weights caches"),
+        (0, vec![(4, 2 * PAGE)], "this backend has weights caches with pages of 2 MiB"),
+        (0, vec![(4, PAGE), (4, PAGE)], "start both with the same cluster file"),
+        (1, vec![(4, PAGE)], "memory of slot 1 is announced, not of 0"),
+        (0, vec![(4, PAGE); 257], "memory of slot 256 is announced"),
     ];
-    for (memory, expected) in cases {
-        let (code, detail) = refused(&mut stage, memory);
+    for (first, memory, expected) in cases {
+        let (code, detail) = refused(&mut stage, first, &memory);
         assert_eq!(code, Some(RefuseCode::BadRequest));
         assert!(detail.contains(expected), "{detail}");
     }

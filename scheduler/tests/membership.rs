@@ -86,6 +86,17 @@ fn a_scheduler_that_stood_still_waits_for_its_members_as_long_as_ever() {
 }
 
 #[test]
+fn a_backend_that_says_farewell_to_a_scheduler_that_stays_is_lost() {
+    let mut stage = stage();
+    let mut backend = stage.backend("b", 0, 1);
+    backend.transport.close(backend.control, RefuseCode::Shutdown, "it ends");
+    backend.transport.flush();
+    stage.settle();
+    let counters = &stage.scheduler.counters().control_thread;
+    assert_eq!((counters.left.get(), counters.backends_lost.get()), (0, 1));
+}
+
+#[test]
 fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
     let mut stage = stage();
     let (mut silent, mut alive) = (stage.backend("b", 0, 1), stage.frontend());

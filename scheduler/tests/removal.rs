@@ -3,9 +3,10 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId};
-use stage::changes::{add, answer, remove, send_report, stage};
-use stage::{Told, ms};
+use baton_core::{DropReason, FailReason, ModelId};
+use baton_rdma::wire::Role;
+use stage::changes::{add, answer, loaded, remove, send_report, stage};
+use stage::{Stage, Told, ms};
 
 #[test]
 fn a_removed_model_serves_what_waits_and_takes_no_more() {
@@ -26,6 +27,8 @@ fn a_removed_model_serves_what_waits_and_takes_no_more() {
     let dropped = |task| Told::Ended { task, kind: 1, reason, retry_ms: 0 };
     assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }, dropped(late)]);
     assert!(!stage.scheduler.control.move_model(ModelId(2), 1 - thread), "it ends where it is");
+    let joins = |stage: &mut Stage, role| stage.member(role).models.len();
+    assert_eq!([Role::Backend, Role::Frontend].map(|role| joins(&mut stage, role)), [3, 2]);
     for expected in [first, second] {
         let told = stage.exchange(&mut backend);
         let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
@@ -42,6 +45,10 @@ fn a_removed_model_serves_what_waits_and_takes_no_more() {
     let last = client.task(3, 0);
     client.submit_to(thread, id, last, stage.now + ms(30));
     assert_eq!(stage.exchange(&mut client), [dropped(last)], "the id stands for nothing else");
+    client.submit_to(thread, id + (7 << 16), last, stage.now + ms(30));
+    let reason = FailReason::UnknownModel.code();
+    let unknown = Told::Ended { task: last, kind: 2, reason, retry_ms: 0 };
+    assert_eq!(stage.exchange(&mut client), [unknown], "a life that has not been");
     assert_eq!(stage.frontend().models.len(), 2);
 }
 
@@ -59,6 +66,7 @@ fn a_removed_model_is_there_until_what_waits_for_a_slot_is_served() {
     client.submit_to(thread, id, waits, stage.now + ms(30));
     stage.exchange(&mut client);
     let mut operator = remove(&mut stage);
+    loaded(&mut stage, &mut backend, id);
     let told = stage.exchange(&mut backend);
     let [Told::Action { batch, model: 0, .. }] = told[..] else { panic!("{told:?}") };
     assert_eq!(stage.exchange(&mut operator), [], "it has a task left");

@@ -48,6 +48,8 @@ fn what_executes_on_a_gpu_and_which_files_it_has() {
     assert_eq!(model("engine = \"cuda\"\nalpha_ms = 1\nbeta_ms = 1"), (true, 0));
     assert_eq!(model(&format!("file = \"{file}\"")), (false, 1));
     assert_eq!(model(&format!("file = \"{file}\"\ndevice = \"cuda:0\"")), (true, 1));
+    let keys = "device = \"cuda:0\"\ntf32 = true\ntensorrt = true\nfp16 = true";
+    assert_eq!(model(&format!("file = \"{file}\"\n{keys}")), (true, 1));
 }
 
 /// Two models whose files together take between one MiB and two, and one without a file.

@@ -71,6 +71,14 @@ fn each_bad_value_outside_the_models_is_explained() {
             ":10: scheduler.etcd: \"http://a:2379/v3\" is no endpoint; fix: write \"http://127.0.0.1:2379\", or https:// with etcd_ca",
         ),
         (
+            "[scheduler]\netcd = [\"http://a_b:2379\"]",
+            ":10: scheduler.etcd: \"http://a_b:2379\" is no endpoint; fix: write \"http://127.0.0.1:2379\", or https:// with etcd_ca",
+        ),
+        (
+            "[scheduler]\netcd = [\"http://:2379\"]",
+            ":10: scheduler.etcd: \"http://:2379\" is no endpoint; fix: write \"http://127.0.0.1:2379\", or https:// with etcd_ca",
+        ),
+        (
             "[scheduler]\netcd = [\"http://a:0\"]",
             ":10: scheduler.etcd: \"http://a:0\" is no endpoint; fix: write \"http://127.0.0.1:2379\", or https:// with etcd_ca",
         ),
@@ -142,6 +150,14 @@ fn each_bad_value_outside_the_models_is_explained() {
         ),
         (
             "[[backend]]\nname = \"x\"\ndevices = [\"cuda:0\"]",
+            ":11: backend[1].devices: has a name that is no UUID of a GPU; fix: write GPU-… or MIG-… as `nvidia-smi -L` lists them",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ndevices = [\"card0\"]",
+            ":11: backend[1].devices: has a name that is no UUID of a GPU; fix: write GPU-… or MIG-… as `nvidia-smi -L` lists them",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ndevices = [\"GPU-b 2\"]",
             ":11: backend[1].devices: has a name that is no UUID of a GPU; fix: write GPU-… or MIG-… as `nvidia-smi -L` lists them",
         ),
         (
@@ -315,9 +331,13 @@ fn an_address_that_members_cannot_look_for_is_a_warning() {
     let with = |lines: &str| warnings(&(model_with("") + "[scheduler]\n" + lines));
     let chosen = with("listen = \"127.0.0.1:0\"\n");
     assert!(chosen[0].contains("members that read this file look for port 0"), "{chosen:?}");
+    let both = with("listen = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n");
+    assert_eq!(both, chosen, "the system chooses two");
     let etcd = "etcd = [\"http://127.0.0.1:1\"]\n";
-    let vague = with(&format!("listen = \"0.0.0.0:7700\"\n{etcd}"));
-    assert!(vague[0].contains("cannot tell members through etcd where it is"), "{vague:?}");
+    for listen in ["0.0.0.0:7700", "127.0.0.1:0"] {
+        let vague = with(&format!("listen = \"{listen}\"\n{etcd}"));
+        assert!(vague[0].contains("cannot tell members through etcd where it is"), "{vague:?}");
+    }
     assert_eq!(with(etcd), [""; 0]);
 }
 
@@ -366,6 +386,10 @@ fn half_of_tls_is_none() {
             "tls.backends: has an entry that is the string \"a b\"; fix: give DNS names as certificates have them: [\"gpu-1.example\", \"*.web.example\"]",
         ),
         (
+            "backends = [\"*.\"]",
+            "tls.backends: has an entry that is the string \"*.\"; fix: give DNS names",
+        ),
+        (
             "allow = [\"a\"]",
             "tls.allow: is not a key of this table; fix: remove it, or use one of: ca, cert, key, schedulers, backends, frontends",
         ),
@@ -374,4 +398,6 @@ fn half_of_tls_is_none() {
         let found = problems(&(model_with("") + "[tls]\n" + line + "\n"));
         assert!(found.iter().any(|problem| problem.contains(expected)), "{line}: {found:#?}");
     }
+    let said = warnings(&(model_with("") + "[tls]\nbackends = []\n"));
+    assert!(!said.iter().any(|line| line.contains("tls.backends: is missing")), "{said:?}");
 }

@@ -133,10 +133,12 @@ fn transparent_huge_pages_that_are_switched_off_are_worth_a_warning() {
     assert_eq!(line.status, Status::Warning, "{line}");
     assert!(line.seen.starts_with("slabs and batch rows in normal pages; transparent: never"));
     assert_eq!(line.fix.as_deref(), Some(format!("echo madvise > /{file}").as_str()));
-    let absent = infiniband("thp-absent", &format!("{file} !"));
+    let reserved = "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages = 2";
+    let absent = infiniband("thp-absent", &format!("{file} !\n{reserved}"));
     let line = find(&absent, "huge pages", "");
     assert_eq!((line.status, &line.fix), (Status::Ok, &None), "{line}");
     assert!(line.seen.contains("normal pages; transparent: not built in"), "{line}");
+    assert!(line.seen.contains("2 of 1048576kB"), "{line}");
 }
 
 /// Each line of advice, followed on the misconfigured host, ends its finding.
@@ -172,6 +174,25 @@ fn advice_that_is_followed_helps() {
         assert_eq!((now.status, &now.fix), (Status::Ok, &None), "{check}: {now}");
     }
     assert!(after.passed());
+}
+
+#[test]
+fn a_port_and_a_link_are_judged_by_what_they_are_used_for() {
+    let device = "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0";
+    for (change, status) in [
+        ("current_link_speed = 8.0 GT/s PCIe", Status::Warning),
+        ("current_link_speed = Unknown", Status::NotApplicable),
+        ("max_link_width = 255", Status::NotApplicable),
+        ("current_link_width = 0", Status::NotApplicable),
+    ] {
+        let report = infiniband("link", &format!("{device}/{change}"));
+        assert_eq!(find(&report, "pcie link", "mlx5_0").status, status, "{change}");
+    }
+    let down =
+        ["state = 1: DOWN", "phys_state = 3: Disabled", "link_layer = InfiniBand", "rate = 10"]
+            .map(|line| format!("{device}/infiniband/mlx5_0/ports/2/{line}"));
+    let report = infiniband("ports", &down.join("\n"));
+    assert_eq!(find(&report, "rdma port", "mlx5_0 port 2").status, Status::Warning);
 }
 
 #[test]

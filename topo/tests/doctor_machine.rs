@@ -89,6 +89,21 @@ fn a_device_whose_node_is_not_known_is_pinned_nowhere() {
     assert_eq!(unknown.reason, "the GPUs' NUMA node is not known: left to the kernel");
     let drawn = machine.to_string();
     assert!(drawn.contains("on no node the host tells:\n  GPU GPU2"), "{drawn}");
+    let card = "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0";
+    let drawn = self::machine("card", INFINIBAND, &format!("{card}/numa_node = -1")).to_string();
+    assert!(drawn.contains("on no node the host tells:\n  NIC mlx5_0"), "{drawn}");
+}
+
+#[test]
+fn what_else_is_on_a_gpus_card_is_no_gpu_and_neither_is_anothers_display() {
+    let sound = "devices/pci0000:97/0000:97:03.0/0000:9c:00.1";
+    for (class, vendor) in [("0x040300", "0x10de"), ("0x030000", "0x1a03")] {
+        let changes = format!(
+            "sys/bus/pci/devices/0000:9c:00.1 -> ../../../{sound}\n\
+             sys/{sound}/class = {class}\nsys/{sound}/vendor = {vendor}"
+        );
+        assert_eq!(machine("sound", INFINIBAND, &changes).gpus.len(), 3, "{class} of {vendor}");
+    }
 }
 
 #[test]
@@ -104,6 +119,9 @@ fn a_soft_device_is_where_its_interface_is() {
     let [nic] = machine.nics.as_slice() else { panic!("{:?}", machine.nics) };
     assert_eq!((nic.name.as_str(), nic.netdevs.as_slice()), ("rxe0", &["eth0".to_owned()][..]));
     assert_eq!(nic.pci.as_ref().unwrap().address(), "0000:00:03.0");
+    let (alone, _) = rxe.rsplit_once('\n').unwrap();
+    let drawn = self::machine("alone", NO_RDMA, alone).to_string();
+    assert!(drawn.contains("rxe0") && !drawn.contains("()"), "{drawn}");
 }
 
 #[test]
@@ -112,6 +130,10 @@ fn a_bonds_interface_comes_before_the_cards_own() {
     let changes = format!("{port}/gid_attrs/ndevs/0 = bond0\n{port}/gid_attrs/ndevs/1 = bond0");
     let machine = machine("bond", ROCE, &changes);
     assert_eq!(machine.nics[0].netdevs, ["bond0", "enp59s0f0"]);
+    let changes = format!("{port}/gid_attrs/ndevs/0 = enp59s0f1");
+    let nic = &self::machine("other", ROCE, &changes).nics[0];
+    assert_eq!(nic.netdevs[0], "enp59s0f1");
+    assert_eq!(nic.pci.as_ref().unwrap().address(), "0000:3b:00.0", "the card's own place");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn another_thread_takes_its_place_and_what_it_loads_at_last_is_dropped() {
 #[test]
 fn a_model_with_a_profile_is_not_measured() {
     let clock = Clock::start();
-    let measured = |is_measured| {
+    let measured = |is_measured, is_wanted| {
         let spec = emulated("model", 0, 4, 2);
         let (signature, place) = (spec.signature(), OnnxPlace::CPU);
         let (file, sha256, layout) = ("model.onnx".into(), None, BatchLayout::default());
@@ -99,12 +99,16 @@ fn a_model_with_a_profile_is_not_measured() {
         let (_open, gate) = bounded(1);
         let mut engine = Blocking::new(Stuck { gate, models: Emulated::new(clock, 1) }, clock);
         let spec = ModelSpec { engine: onnx, ..spec };
-        load_measured(&mut engine, &Budget::new(None), &spec, true)
+        load_measured(&mut engine, &Budget::new(None), &spec, is_wanted)
             .map(|(_, profiles)| profiles.is_some())
     };
     assert_eq!(
-        [true, false].map(|is_measured| measured(is_measured).expect("it loads")),
-        [true, false]
+        [(true, true), (true, false), (false, true)].map(|(is_measured, is_wanted)| measured(
+            is_measured,
+            is_wanted
+        )
+        .expect("it loads")),
+        [true, false, false]
     );
 }
 

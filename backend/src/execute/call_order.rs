@@ -124,6 +124,7 @@ mod tests {
         assert!(!order.is_committed());
         order.prepare(3);
         order.perform();
+        assert!(order.is_committed(), "to a job");
         order.event(&job());
         order.submit(3);
     }

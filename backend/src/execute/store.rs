@@ -154,7 +154,7 @@ impl HostStore {
         if is_here {
             shelf.put(file, name);
         }
-        Ok(is_here && shelf.note(model, file))
+        Ok(shelf.note(model, file))
     }
 }
 

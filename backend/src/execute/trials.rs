@@ -70,6 +70,10 @@ mod tests {
         assert!(!does_the_same(emulated("other", 1, 4, 3)), "other batches");
         assert!(!does_the_same(emulated("other", 1, 8, 2)), "other inputs");
         assert!(!does_the_same(supernet("other", 1, 4, 2)), "other variants");
+        let (one, mut two) = (supernet("one", 0, 4, 2), supernet("two", 1, 4, 2));
+        assert!(is_same(&store, &one, &two));
+        two.variants[0].file = Some("small.onnx".into());
+        assert!(!is_same(&store, &one, &two), "more files");
         let (alike, mut other) = (captured(0), captured(0));
         let EngineSpec::Onnx { layout, .. } = &mut other.engine else { unreachable!() };
         layout.others.insert("x".to_owned(), Some(1));

@@ -125,6 +125,9 @@ fn a_server_without_ranges_sends_the_whole_again() {
     let sha256 = Some(Sha256::of(CONTENT));
     let answers = vec![whole("", CUT), whole("", CONTENT.len())];
     assert_eq!(pulled("anew", sha256, answers).0.as_deref(), Ok(CONTENT));
+    let answers = vec![whole("", CUT), whole("", 5), rest(5, CONTENT.len())];
+    let (pulled, asked) = pulled("anew-cut", sha256, answers);
+    assert_eq!(pulled.as_deref(), Ok(CONTENT), "{asked:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use baton_backend::execute::checksum;
 use baton_backend::{BackendError, Stage};
-use baton_rdma::wire::{ModelDown, ModelTable, SlabDesc};
+use baton_rdma::wire::{
+    CatalogEnd, LeaveAck, ModelDown, ModelTable, SlabDesc, SubclusterDesc, ThreadDesc, WireAddr,
+};
 use baton_rdma::{TcpConfig, Transport};
 use baton_types::Nanos;
 
@@ -249,4 +251,62 @@ fn a_model_that_is_being_loaded_when_the_scheduler_is_lost_is_finished_for_the_n
     world.settle(&mut [&mut a]);
     assert_eq!(a.answer(task).unwrap(), checksum(&[6; ADDED_BYTES as usize]));
     assert!(a.party.transport.counters().reads_refused == 0);
+}
+
+/// A scheduler that is exchanging a model lists both, in any order.
+#[test]
+fn of_two_models_of_one_name_the_one_that_is_loaded_stays() {
+    let mut world = with_added(1);
+    lose_scheduler(&mut world);
+    let successor = format!("{}max_rps = 5\n", table("added", ADDED_BYTES));
+    world.let_in_with(|control| {
+        describe(control, 9, "added", ADDED_BYTES, &successor);
+        describe_added(control);
+    });
+    assert!(world.control.take().contains(&Said::Profile { model: ADDED, table: vec![9, 9] }));
+    world.steps(5);
+    assert_eq!(world.hands[0].other(), None);
+}
+
+#[test]
+fn a_model_that_is_described_otherwise_is_not_taken_for_the_loaded_one() {
+    let mut world = with_added(1);
+    lose_scheduler(&mut world);
+    let text = table("added", ADDED_BYTES);
+    world.let_in_with(|control| describe(control, ADDED, "added", 2 * ADDED_BYTES, &text));
+    world.until("it goes", |w| w.hands[0].other() == Some(("remove", 2)));
+}
+
+/// The next scheduler may have it.
+#[test]
+fn a_model_of_the_file_that_the_scheduler_lacks_stays_whatever_is_added() {
+    let mut world = with_added(1);
+    lose_scheduler(&mut world);
+    world.until("it asks for the catalogue", |w| w.control.conn.is_some());
+    let addr = WireAddr::new(world.thread.transport.local_addr());
+    world.control.tell(&ThreadDesc { thread: 0.into(), addr }, &[]);
+    world.control.tell(&SubclusterDesc { subcluster: 8.into() }, b"gpu");
+    describe(&mut world.control, ADDED, "added", ADDED_BYTES, &table("added", ADDED_BYTES));
+    describe(&mut world.control, 9, "other", 64, &table("other", 64));
+    world.control.tell(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
+    world.steps(5);
+    world.acknowledge_join();
+    world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
+    assert_eq!(world.hands[0].other(), None);
+}
+
+#[test]
+fn a_backend_that_leaves_waits_for_its_executor() {
+    let mut world = World::ready();
+    describe_added(&mut world.control);
+    world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
+    world.hands[0].finish_aside();
+    world.until("it is taken in", |w| w.hands[0].other().is_some());
+    world.worker.leave(world.now);
+    world.until("it leaves", |w| w.control.heard.contains(&Said::Leave));
+    world.control.tell(&LeaveAck { reserved: 0.into() }, &[]);
+    world.steps(5);
+    assert_eq!(world.worker.result(), None);
+    world.hands[0].finish_other();
+    world.until("it ends", |w| w.worker.result().is_some());
 }

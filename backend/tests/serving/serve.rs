@@ -2,11 +2,16 @@
 
 use baton_backend::execute::checksum;
 use baton_rdma::TcpConfig;
+use baton_rdma::wire::Action;
 use baton_topo::Agent;
-use baton_types::{FailReason, FrontendId, Nanos, TaskId};
+use baton_types::{FailReason, FrontendId, GpuId, ModelId, Nanos, TaskId};
+use zerocopy::IntoBytes;
 
 use crate::party::Said;
-use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, OFFSET, SMALL, World};
+use crate::world::{
+    ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, FIRST_GPU, INPUT_BYTES, MODEL, OFFSET, SMALL,
+    World, listed,
+};
 
 fn failed(task: TaskId, reason: FailReason) -> Said {
     Said::End { task: task.0, kind: 2, reason: reason.code() }
@@ -41,14 +46,40 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
     a.party.poll(world.now);
     b.party.poll(world.now);
     for (side, task, byte) in [(&a, tasks[0], 11), (&b, tasks[1], 22), (&a, tasks[2], 33)] {
-        let expected =
-            Said::Result { task: task.0, batch_size: 3, gpu: 10, started: s, finished: f };
+        let expected = Said::Result {
+            task: task.0,
+            batch_size: 3,
+            gpu: 10,
+            started: s,
+            finished: f,
+            is_cold: false,
+        };
         assert!(side.party.heard.contains(&expected));
         assert_eq!(side.answer(task).unwrap(), checksum(&[byte; 64]));
     }
     assert_eq!(world.counter("fetch_bytes"), 3 * 64);
     assert_eq!(world.counter("answers_sent"), 3);
     assert_eq!(a.slabs.leases() + b.slabs.leases(), 0);
+}
+
+#[test]
+fn only_the_answer_to_a_cold_task_says_so() {
+    let mut world = World::ready();
+    let mut a = world.connected_frontend(1);
+    for (batch, expected) in [(1, false), (2, true)] {
+        let window = [1, 5].map(|ms| world.now + Nanos::from_millis(ms) + Nanos(OFFSET));
+        let action = Action::infer(batch, window, ModelId(MODEL), GpuId(FIRST_GPU));
+        let warm = listed(&[a.submit(5)], INPUT_BYTES)[0];
+        let task = if expected { warm.cold() } else { warm };
+        world.thread.tell(&action, task.as_bytes());
+        world.settle(&mut [&mut a]);
+        world.hands[0].finish(world.now, world.now);
+        world.settle(&mut [&mut a]);
+        let told = a.party.take();
+        let says =
+            |said: &Said| matches!(said, Said::Result { is_cold, .. } if *is_cold == expected);
+        assert!(told.iter().any(says), "{told:?}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Serving {
 
     fn is_missed(&self, task: &Task) -> bool {
         let served = self.models.get(task.model);
-        task.ahead && served.is_some_and(|served| served.model.slabs.is_missed(task.id))
+        served.is_some_and(|served| served.model.slabs.is_missed(task.id))
     }
 
     fn input_state(&self, task: &Task) -> Option<InputState> {

@@ -125,5 +125,8 @@ mod tests {
         assert_eq!(announced(Some(&y)).unwrap(), "y f32[]");
         assert!(announced(Some(&x)).is_err(), "longer than the model's rows");
         assert!(announced(None).is_err(), "no output");
+        let mut catalogue = two_models();
+        add(&mut catalogue, &Message::TensorDesc(&TensorDesc::new(1, true, &y), "y")).unwrap();
+        assert!(take_announced(&mut catalogue, 2).is_err(), "no input");
     }
 }

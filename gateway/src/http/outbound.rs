@@ -105,5 +105,7 @@ mod tests {
         let whole = || Outbound::whole(Bytes::from_static(b"abc"));
         assert_eq!(whole().size_hint().exact(), Some(3));
         assert_eq!(whole().with_trailers(HeaderMap::new()).size_hint().exact(), None);
+        let messages = Outbound::messages(mpsc::channel(1).1);
+        assert_eq!((messages.size_hint().exact(), messages.is_end_stream()), (None, false));
     }
 }

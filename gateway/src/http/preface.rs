@@ -99,6 +99,7 @@ mod tests {
             _: &mut Context<'_>,
             into: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
+            assert!(into.remaining() > 0, "a read that takes nothing may wait for ever");
             let count = self.1.min(self.0.len()).min(into.remaining());
             into.put_slice(&self.0[..count]);
             self.0 = &self.0[count..];
@@ -141,6 +142,14 @@ mod tests {
                 assert_eq!(begun(bytes, at_a_time), (is_http2, bytes.to_vec()), "{at_a_time}");
             }
         }
+    }
+
+    /// What is behind may never come.
+    #[test]
+    fn no_more_is_read_than_tells_the_versions_apart() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let (is_http2, begun) = runtime.block_on(begin(Pieces(b"PRINT", 1))).unwrap();
+        assert_eq!((is_http2, &begun.first[..]), (false, &b"PRIN"[..]));
     }
 
     /// Whichever way a server writes.

@@ -217,6 +217,13 @@ mod tests {
     }
 
     #[test]
+    fn only_lists_within_lists_have_a_depth() {
+        let shape = [1; DEPTH_MAX + 1];
+        assert!(Numbers::new("[7]", ElementType::U8, &shape).is_ok());
+        assert!(Numbers::new("[[7]]", ElementType::U8, &shape).is_err());
+    }
+
+    #[test]
     fn flat_and_nested_lists_are_the_same_tensor() {
         for text in ["[1,2,3,4,5,6]", "[[1,2,3],[4,5,6]]", " [ [1 ,2,\n3 ] , [4,5,6] ] "] {
             assert_eq!(read(text, ElementType::U8, &[2, 3]), Ok(vec![1, 2, 3, 4, 5, 6]), "{text}");

@@ -139,6 +139,12 @@ fn a_stage_that_lasts_too_long_says_what_it_waits_for() {
         world.admit();
     };
     hang(admit_in_silence, "clock");
+    let admit_without_thread = |world: &mut World| {
+        world.thread_polls = false;
+        world.announce();
+        world.admit();
+    };
+    hang(admit_without_thread, "clock");
 }
 
 #[test]
@@ -297,13 +303,15 @@ fn a_peer_of_another_role_or_number_is_recognised() {
     let error = world.fail().unwrap_err();
     assert!(error.to_string().contains("it is no scheduler but says it is Backend"), "{error}");
 
-    let mut world = World::new();
-    world.announce();
-    world.thread.transport.identify(Identity { role: Role::ModelThread, member: 3 });
-    world.admit();
-    world.steps(2);
-    let error = world.error.expect("ModelThread 3 is not ModelThread 0");
-    assert!(matches!(error, MembershipError::Unfit { .. }), "{error}");
+    for (role, member) in [(Role::ModelThread, 3), (Role::Control, 0)] {
+        let mut world = World::new();
+        world.announce();
+        world.thread.transport.identify(Identity { role, member });
+        world.admit();
+        world.steps(2);
+        let error = world.error.expect("it is not ModelThread 0");
+        assert!(matches!(error, MembershipError::Unfit { .. }), "{error}");
+    }
 }
 
 #[test]

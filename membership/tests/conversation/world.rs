@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) control: Party,
     pub(crate) thread: Party,
     pub(crate) answers_pings: bool,
+    /// The ModelThread takes connections.
+    pub(crate) thread_polls: bool,
     /// What the membership reported last.
     pub(crate) error: Option<MembershipError>,
     pub(crate) readies: u32,
@@ -118,6 +120,7 @@ impl World {
             control,
             thread,
             answers_pings: true,
+            thread_polls: true,
             error,
             readies: 0,
             pings: 0,
@@ -172,7 +175,9 @@ impl World {
         }
         self.transport.flush();
         self.control.step(self.now);
-        self.thread.step(self.now);
+        if self.thread_polls {
+            self.thread.step(self.now);
+        }
         for sent in std::mem::take(&mut self.control.pings) {
             if self.answers_pings && self.control.conn.is_some() {
                 let pong = Pong { sent_ns: sent.into(), scheduler_ns: (sent + 1).into() };

@@ -201,10 +201,8 @@ impl Reader {
     }
 
     pub(super) fn has_news(&self) -> bool {
-        !self.waiting.is_empty()
-            || !self.ended.is_empty()
-            || !self.closed.is_empty()
-            || self.has_unreceived
+        // A connection has closed only with READs that have ended.
+        !self.waiting.is_empty() || !self.ended.is_empty() || self.has_unreceived
     }
 
     pub(super) fn count(&self, counters: &mut TransportCounters) {
@@ -292,11 +290,11 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use baton_types::Nanos;
+    use baton_types::{FrontendId, Nanos, TaskId};
 
     use super::*;
     use crate::memory::region::Region;
-    use crate::{Identity, TcpConfig};
+    use crate::{BatchBuffer, Identity, TcpConfig};
 
     const COOKIE: u64 = 5;
 
@@ -338,6 +336,8 @@ mod tests {
     #[test]
     fn slabs_are_mapped_by_their_slots_and_give_way_to_later_ones() {
         let mut reader = reader();
+        reader.on_datagram(&datagram(COOKIE, 1, &[slab(0, 4, 64, 0)]), Vec::new());
+        assert_eq!(reader.linked, 0, "nothing is shared yet");
         for (first_slot, mapped) in [(8, vec![8]), (0, vec![0, 8]), (4, vec![0, 4, 8])] {
             reader.on_datagram(&datagram(COOKIE, 1, &[slab(first_slot, 4, 64, 8)]), files(1));
             assert_eq!(first_slots(&reader), mapped);
@@ -349,6 +349,42 @@ mod tests {
         reader.on_datagram(&datagram(COOKIE, 2, &gone_and_new), files(1));
         assert_eq!(first_slots(&reader), [3, 20, 30], "a withdrawn one has no file");
         assert_eq!(reader.linked, 1);
+    }
+
+    /// Of these frontends, each for the next row.
+    fn reads(conns: &[u64]) -> Vec<Read> {
+        let buffer = BatchBuffer::new(64 * conns.len()).unwrap();
+        let read = |(row, &conn): (u32, &u64)| {
+            let (conn, tag) = (ConnId(conn), row.into());
+            let task = TaskId::new(FrontendId(1), row, 0);
+            Read { conn, task, row: buffer.lend(row, 64).unwrap(), tag }
+        };
+        (0..).zip(conns).map(read).collect()
+    }
+
+    #[test]
+    fn of_the_reads_that_wait_only_those_that_are_meant_end() {
+        let mut reader = reader();
+        reader.waiting = reads(&[1]).into();
+        assert!(!reader.abort(ConnId(2), 0) && reader.abort(ConnId(1), 0));
+        assert!(reader.has_news(), "the transport is to be told");
+        reader.ended.clear();
+        reader.waiting = reads(&[1, 2, 1, 2, 1]).into();
+        assert!(!reader.on_closed(ConnId(2), &CloseReason::Eof));
+        let waiting: Vec<u64> = reader.waiting.iter().map(|read| read.tag).collect();
+        let ended: Vec<u64> = reader.ended.iter().map(|done| done.tag).collect();
+        assert_eq!((waiting, ended), (vec![0, 2, 4], vec![1, 3]));
+    }
+
+    #[test]
+    fn what_is_longer_than_an_input_or_behind_the_last_slot_is_not_here() {
+        let (mut reader, reads) = (reader(), reads(&[1, 1, 1]));
+        for (input_bytes, places) in [(64, [Some(0), Some(128), None]), (63, [None; 3])] {
+            let slab = slab(0, 2, 128, input_bytes);
+            reader.on_datagram(&datagram(COOKIE, 1, &[slab]), files(1));
+            let found = reads.iter().map(|read| find(&reader.frontends, read).map(|it| it.1));
+            assert_eq!(found.collect::<Vec<_>>(), places, "of inputs of {input_bytes} bytes");
+        }
     }
 
     /// A queue that holds more than a pass takes is no news of the poller's again: only the reader knows.

@@ -285,3 +285,18 @@ fn unfit(error: &Error) -> String {
         other => format!("cannot be used: {other}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_one_part_of_a_name() {
+        for name in ["b.example", "B.Example"] {
+            assert!(is_match("*.example", name) && is_match("b.example", name), "{name}");
+        }
+        for name in [".example", "example", "a.b.example", "b.example.org"] {
+            assert!(!is_match("*.example", name), "{name}");
+        }
+    }
+}

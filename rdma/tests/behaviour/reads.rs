@@ -203,7 +203,7 @@ pub(crate) fn peer_dies_under_reads<F: Fabric>() {
     drop(b);
     settle([&mut a], |[a]| !a.closed().is_empty());
     let lost: Vec<_> = a.reads().iter().map(|done| done.status).collect();
-    assert_eq!(lost, [ReadStatus::PeerLost; 4]);
+    assert_eq!((lost, a.transport.counters().credit_held), (vec![ReadStatus::PeerLost; 4], 0));
     assert!(matches!(a.seen.last(), Some(Seen::Closed(..))));
     a.seen.clear();
     a.transport.post_reads(&mut vec![read(conn, TaskId(0), &buffer, 2, 100)]);
@@ -212,6 +212,31 @@ pub(crate) fn peer_dies_under_reads<F: Fabric>() {
     a.seen.clear();
     assert!(buffer.rows(4, 100).is_some(), "every row came back");
     assert_eq!(set.leases(), 0);
+}
+
+/// Of several that were asked for, on two connections, the one that is meant.
+pub(crate) fn an_abort_names_its_read<F: Fabric>() {
+    let (mut a, mut b) = pair::<F>();
+    let set = slabs(9, 4, 100);
+    b.transport.expose(set.clone()).unwrap();
+    let conns = [(); 2].map(|()| open(&mut a, &mut b).0);
+    let buffers = conns.map(|_| landing(&mut a, 300));
+    let tasks = [0, 1, 2, 3].map(|seed| submit(&set, seed));
+    let mut reads = [(0, 0), (0, 1), (1, 0), (1, 1)]
+        .map(|(peer, row)| (conns[peer], &buffers[peer], row))
+        .into_iter()
+        .zip(tasks)
+        .map(|((conn, buffer, row), task)| read(conn, task, buffer, row, 100))
+        .collect();
+    a.transport.post_reads(&mut reads);
+    a.transport.flush();
+    a.transport.abort_read(conns[1], 1);
+    a.transport.abort_read(conns[1], 1);
+    a.transport.abort_read(conns[0], 99);
+    settle([&mut a, &mut b], |[a, _]| a.reads().len() == 4);
+    let status = |task| a.reads().iter().find(|done| done.task == task).map(|done| done.status);
+    let (done, aborted) = (Some(ReadStatus::Done), Some(ReadStatus::Aborted));
+    assert_eq!(tasks.map(status), [done, done, done, aborted]);
 }
 
 /// An aborted READ gives its row back whether it was asked for or waits, and its credit returns.

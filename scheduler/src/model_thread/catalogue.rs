@@ -92,7 +92,7 @@ impl<T: Transport> ModelThread<T> {
     /// Tells of each model of which no trace is left. At the end of a pass that has taken all grants, once everything was
     /// handed to the RankThread: nothing that this thread says later is about the model.
     pub(super) fn tell_forgotten(&mut self, all_announced: bool) {
-        if self.forgetting.is_empty() || !all_announced {
+        if !all_announced {
             return;
         }
         let Self { forgetting, arrivals, out, .. } = self;

@@ -21,7 +21,7 @@ mod tests {
 
     use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
-    use super::super::{BatchLayout, OnnxPlace, TensorRt, VariantSpec};
+    use super::super::{BatchLayout, Constant, OnnxPlace, TensorRt, VariantSpec};
     use super::*;
     use crate::signature::{ElementType, Extent, Row, Signature, TensorSpec};
 
@@ -110,6 +110,12 @@ mod tests {
         };
         assert!(with([].into()));
         assert!(!with([("one".to_owned(), Some(1))].into()));
+        let mut model = model(GPU, FIXED);
+        let EngineSpec::Onnx { layout, .. } = &mut model.engine else { unreachable!() };
+        let (name, text, element) = ("sr".to_owned(), "sr = 1".to_owned(), ElementType::U8);
+        layout.constants =
+            vec![Constant { name, element, shape: Vec::new(), bytes: vec![1], text }];
+        assert!(!model.is_captured(), "a constant");
     }
 
     #[test]

@@ -286,10 +286,11 @@ mod tests {
     #[test]
     fn a_change_of_one_key_leaves_what_an_earlier_one_says_of_others() {
         let mut journal = journal("keys");
+        journal.note(JournalKind::Set, "b", &set("b", "slo_ms = 70"));
         journal.note(JournalKind::Set, "a", &set("a", "slo_ms = 50\nmax_rps = 5"));
         journal.note(JournalKind::Set, "a", &set("a", "slo_ms = 60"));
-        let [model, _] = &journal.replay(&cluster()).cluster.models[..] else { panic!("two") };
-        assert_eq!(model.slo, Nanos::from_millis(60));
+        let [model, other] = &journal.replay(&cluster()).cluster.models[..] else { panic!("two") };
+        assert_eq!([model.slo, other.slo], [60, 70].map(Nanos::from_millis));
         assert!(model.quota.model.is_some(), "5 tasks a second, as before");
     }
 

@@ -155,6 +155,8 @@ impl ProfileFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster_file::{BatchLayout, OnnxPlace};
+    use crate::signature::{Row, Signature};
 
     fn file() -> ProfileFile {
         let size = |batch, p50_ms| MeasuredSize {
@@ -186,6 +188,23 @@ mod tests {
         assert_eq!(ProfileFile::parse(&text), Ok(file()));
         let fake = ProfileFile { is_fake: true, ..file() };
         assert_eq!(ProfileFile::parse(&fake.text().unwrap()), Ok(fake));
+    }
+
+    #[test]
+    fn a_profile_of_another_file_is_warned_of() {
+        let own = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let engine = EngineSpec::Onnx {
+            file: own.to_owned(),
+            sha256: None,
+            signature: Signature { input: Row::opaque("x", 1), output: Row::opaque("y", 1) },
+            layout: BatchLayout::default(),
+            is_measured: false,
+            place: OnnxPlace::CPU,
+        };
+        let warnings = |model_bytes| ProfileFile { model_bytes, ..file() }.warnings(&engine);
+        let bytes = fs::metadata(own).unwrap().len();
+        assert_eq!(warnings(bytes), [""; 0]);
+        assert_eq!(warnings(bytes + 1).len(), 1);
     }
 
     #[test]

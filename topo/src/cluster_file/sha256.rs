@@ -161,7 +161,14 @@ mod tests {
     #[test]
     fn what_is_no_sha256_is_refused() {
         let cut = &OF_ABC[1..];
-        for text in ["", cut, &format!("{OF_ABC}00"), &format!("g{cut}"), &format!("{cut}ä")] {
+        for text in [
+            "",
+            cut,
+            &format!("{OF_ABC}0"),
+            &format!("{OF_ABC}00"),
+            &format!("g{cut}"),
+            &format!("{cut}ä"),
+        ] {
             assert_eq!(text.parse::<Sha256>(), Err(NoSha256), "{text}");
         }
     }

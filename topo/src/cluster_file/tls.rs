@@ -41,7 +41,7 @@ pub(crate) fn tls(root: &Section<'_>, folder: &Path) -> Option<TlsSpec> {
         (pem(&section, "ca", folder), pem(&section, "cert", folder), pem(&section, "key", folder));
     let names = |key| {
         let names = section.names(key);
-        if names.is_none() && !section.has(key) {
+        if !section.has(key) {
             section.warn(
                 key,
                 "is missing: any certificate of the authority may act in this role",

@@ -78,7 +78,7 @@ pub(crate) fn of_model(section: &Section<'_>, files_bytes: Option<u64>) -> Optio
 pub(crate) fn of_backend(section: &Section<'_>) -> Option<WeightsCacheSpec> {
     let page_mib = section.integer("page_mib", 1..=1024);
     let mib = section.integer("weights_cache_mib", 1..=CACHE_MIB_MAX);
-    if mib.is_none() && page_mib.is_some() && !section.has("weights_cache_mib") {
+    if page_mib.is_some() && !section.has("weights_cache_mib") {
         section.refuse("page_mib", "says nothing without weights_cache_mib", "remove it");
     }
     let page_mib = page_mib.unwrap_or(PAGE_MIB);

@@ -181,5 +181,12 @@ mod tests {
         assert_eq!(eth.address(), "0000:00:03.0");
         assert_eq!(PciPlace::parse("/sys/devices/virtual/net/lo"), None);
         assert_eq!(PciPlace::parse("/sys/devices/pci0000:00"), None);
+        for other in ["pci000:00", "pci0000:0", "pci000g:00", "pci0000:0g"] {
+            assert_eq!(PciPlace::parse(&format!("/sys/devices/{other}/0000:00:03.0")), None);
+        }
+        for other in ["000:00:03.1", "0000:00:3.1", "0000:00:0g.1"] {
+            let way = place(&format!("pci0000:00/0000:00:03.0/{other}"));
+            assert_eq!(way, place("pci0000:00/0000:00:03.0"), "{other}");
+        }
     }
 }

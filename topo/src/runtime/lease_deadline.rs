@@ -128,6 +128,10 @@ mod tests {
         fn waker(&self) -> Waker {
             Waker::new(|| {})
         }
+
+        fn finished(&self) -> bool {
+            self.0 == 2
+        }
     }
 
     #[test]
@@ -162,5 +166,8 @@ mod tests {
         assert!(!lease_deadline.extend(ms(30)));
         let mut unbounded = Fenced::new(Counting(0), LeaseDeadline::until(Nanos::MAX));
         assert_eq!((unbounded.next_timer(), unbounded.poll(ms(600))), (Some(ms(500)), 0));
+        assert!(!unbounded.finished());
+        unbounded.poll(ms(700));
+        assert!(unbounded.finished(), "as the agent is");
     }
 }

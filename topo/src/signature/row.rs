@@ -244,7 +244,7 @@ fn check(spec: &TensorSpec, shape: &[u32]) -> Result<usize, RowError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signature::ElementType;
+    use crate::signature::{ElementType, RANK_MAX, TENSORS_MAX};
 
     fn tensor(name: &str, element: ElementType, shape: &[Extent]) -> TensorSpec {
         TensorSpec { name: name.into(), element, shape: shape.to_vec() }
@@ -340,6 +340,9 @@ mod tests {
         let mut bytes = vec![0; 52];
         let five = given(5);
         assert!(matches!(row.pack(&refs(&five), &mut bytes), Err(RowError::Shape { .. })));
+        let mut flat = given(2);
+        flat[0].0.pop();
+        assert!(matches!(row.pack(&refs(&flat), &mut bytes), Err(RowError::Shape { .. })));
         let mut short = given(2);
         short[0].1.pop();
         assert!(matches!(row.pack(&refs(&short), &mut bytes), Err(RowError::Bytes { .. })));
@@ -358,8 +361,13 @@ mod tests {
         let huge = [Extent::UpTo(u32::MAX), Extent::Fixed(2)];
         assert_eq!(Row::new(vec![tensor("x", ElementType::F64, &huge)]), None);
         assert_eq!(Row::new(vec![]), None);
+        let many = |count| Row::new(vec![tensor("x", ElementType::U8, &[]); count]);
+        assert!(many(TENSORS_MAX).is_some() && many(TENSORS_MAX + 1).is_none());
         assert_eq!(Row::new(vec![tensor("x", ElementType::U8, &[Extent::Fixed(0)])]), None);
-        let deep = [Extent::Fixed(1); super::super::RANK_MAX + 1];
-        assert_eq!(Row::new(vec![tensor("x", ElementType::U8, &deep)]), None);
+        let deep = |rank| {
+            let shape = vec![Extent::Fixed(1); rank];
+            Row::new(vec![tensor("x", ElementType::U8, &shape)])
+        };
+        assert!(deep(RANK_MAX).is_some() && deep(RANK_MAX + 1).is_none());
     }
 }

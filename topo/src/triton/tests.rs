@@ -143,16 +143,27 @@ fn a_configuration_may_be_missing_but_not_too_long_or_unreadable() {
 #[test]
 fn what_a_configuration_cannot_say_here_is_noted_without_its_folder() {
     assert_eq!(understand("max_batch_size 8"), None);
+    let notes = |text: &str| understand(text).unwrap().len();
+    assert_eq!(notes("max_batch_size: 0"), notes("") + 1, "it is not said where it is not stated");
     let lines = |text: &str| -> Vec<Option<usize>> {
         understand(text).unwrap().iter().map(|note| note.line).collect()
     };
     let (served, more) = ("max_batch_size: 8", "\nversion_policy { all {} }");
     assert_eq!(lines(&(served.to_owned() + more)), [vec![Some(2)], lines(served)].concat());
+    for (policy, is_noted) in [
+        ("latest { num_versions: 1 }", false),
+        ("latest { num_versions: 2 }", true),
+        ("specific { versions: [3] }", false),
+        ("specific { versions: [3, 4] }", true),
+    ] {
+        let text = format!("{served}\nversion_policy {{ {policy} }}");
+        assert_eq!(lines(&text).contains(&Some(2)), is_noted, "{policy}");
+    }
 }
 
 #[test]
 fn a_model_that_is_left_out_says_why_and_no_more_and_hidden_folders_are_none() {
-    let python = "backend: \"python\"\nmodel_warmup { name: \"w\" }";
+    let python = "backend: \"python\"\nmax_batch_size: 0\nmodel_warmup { name: \"w\" }";
     let models = [("py", "1", python), ("none", "x", "max_batch_size: 0"), ("a", "1", ON_TWO)];
     let repository = Repository::new("hidden", &models);
     std::fs::create_dir(repository.0.join(".git")).unwrap();
@@ -187,19 +198,23 @@ fn what_is_true_of_many_models_is_said_once() {
     let note =
         |model: &str, line, text: &str| Note { model: model.into(), line, text: text.into() };
     let mut notes = vec![
+        note("a", Some(1), "choose one"),
         note("a", None, "choose one"),
+        note("b", Some(2), "choose one"),
         note("a", Some(3), "not carried over"),
         note("b", Some(3), "not carried over"),
         note("b", None, "choose one"),
         note("c", None, "another"),
     ];
     let said = [
+        "a: config.pbtxt:1: choose one",
         "a, b: choose one",
+        "b: config.pbtxt:2: choose one",
         "a: config.pbtxt:3: not carried over",
         "b: config.pbtxt:3: not carried over",
         "c: another",
     ];
     assert_eq!(lines(&notes), said);
     notes.extend((0..9).map(|n| note(&format!("m{n}"), None, "choose one")));
-    assert_eq!(lines(&notes)[0], "a, b, m0, m1, m2, m3, m4, m5 and 3 more: choose one");
+    assert_eq!(lines(&notes)[1], "a, b, m0, m1, m2, m3, m4, m5 and 3 more: choose one");
 }

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn fields_messages_and_lists_are_read_with_their_lines() {
         let text = "# a model\nname: \"m\"  # its name\nmax_batch_size: 8\n\
-            input [ { name: 'x' dims: [ 3, -1 ] }, { name: \"y\" } ]\ninstance_group { kind: KIND_GPU; count: 2 }\n\
+            input [ { name: 'x' dims: [ 3, -1 ] }, { name: \"y\" } ]\ninstance_group { kind: KIND_GPU; count: 2, }\n\
             parameters < key: \"a\" \"b\\n\" >\nempty: []\n";
         let fields = parse(text).unwrap();
         assert_eq!(fields[0].value, Value::Text("m".into()));

@@ -52,6 +52,22 @@ fn a_batch_that_has_a_name_is_found_and_constants_are_no_input() {
 }
 
 #[test]
+fn a_variant_is_an_int64_of_one_element_and_its_file_need_not_name_the_variants() {
+    let variants = "[[model.variant]]\nname = \"a\"\naccuracy = 70\n[[model.variant]]\nname = \"b\"\naccuracy = 71";
+    let with = |control: &str| {
+        let checked =
+            check(&text(&["in f32[batch, 3] x", control, "out f32[batch, 1] y"], variants));
+        (checked.cluster.is_ok(), checked.warnings.len())
+    };
+    for control in ["in i64[] variant", "in i64[1] variant"] {
+        assert_eq!(with(control), (true, 0), "{control}");
+    }
+    for control in ["in i32[] variant", "in i64[2] variant", "in i64[] other"] {
+        assert_eq!(with(control), (false, 0), "{control}");
+    }
+}
+
+#[test]
 fn a_batch_without_a_name_is_stated() {
     let keys = "dims = { \"input.1\" = 512, \"stateN.0\" = 2, \"stateN.2\" = 128 }\nconstants = { sr = 16000 }\n\
                 batch_dim = { state = 1, stateN = 1 }";

@@ -1,5 +1,6 @@
 //! Mistakes in the variants of a model.
 
+use crate::checking::check;
 use crate::problems;
 
 /// A model whose first variant is sound, with more lines behind it. The first of these is line 9.
@@ -66,6 +67,17 @@ fn each_mistake_in_the_variants_is_one_problem_with_its_line_and_fix() {
         .collect();
     let found = problems(&supernet("", &many.join("\n")));
     assert!(found[0].contains("variant"), "{found:#?}");
+}
+
+#[test]
+fn sizes_that_need_not_be_measured_may_be_many() {
+    let head = "[[model]]\nname = \"m\"\nslo_ms = 36\nbatch_max = 1024\n";
+    let variant = |n: u32| {
+        variant(&format!("v{n}"), &format!("7{n}"), &format!("alpha_ms = 1\nbeta_ms = {n}\n"))
+    };
+    let variants: String = (1..=4).map(variant).collect();
+    let checked = check(&format!("{head}{variants}[[backend]]\nname = \"b\"\n"));
+    assert!(checked.cluster.is_ok(), "{:#?}", checked.cluster);
 }
 
 #[test]

@@ -20,10 +20,12 @@ fn sizes_become_pages_and_times() {
     assert_eq!(weights.bytes, 33 << 20);
     let expected = Nanos::from_millis_f64(f64::from(33 << 20) / 12.3e6);
     assert_eq!(weights.load, expected, "by size, as no load_ms is given");
+    assert!(!weights.is_guess, "only files take longer than they are large");
     let page_bytes = 16 << 20;
     let caches: Vec<_> = cluster.backends.iter().map(|b| b.weights_cache.unwrap()).collect();
     assert_eq!(caches, [6, 10].map(|pages| WeightsCacheSpec { pages, page_bytes }));
     assert_eq!(caches[0].pages_of(weights), 3, "rounded up");
+    assert_eq!(caches[0].pages_of(WeightsSpec { bytes: 2 * page_bytes, ..weights }), 2);
     assert_eq!(cluster.weights_cache(SubclusterId(0)), Some(caches[1]), "the largest");
     let timed = check(&file("weights_mib = 0.5\nload_ms = 7.5", backends)).cluster.unwrap();
     let expected =
@@ -82,6 +84,13 @@ fn what_does_not_go_together_is_refused_with_the_fix() {
                 ),
             ),
             "page_mib: differs from that of another backend; fix: give all of them 16",
+        ),
+        (
+            file(
+                "weights_mib = 9",
+                "[[backend]]\nname = \"a\"\nweights_cache_mib = 0\npage_mib = 8\nhost_weights_mib = 8",
+            ),
+            "weights_cache_mib: is 0; fix: give a whole number",
         ),
         (
             file("", "[[backend]]\nname = \"a\"\npage_mib = 8"),

@@ -299,6 +299,7 @@ mod tests {
         assert!(!near(&[1.0, -1000.0], &[3.0, -1000.0]));
         assert!(!near(&[1.0], &[f32::NAN]) && near(&[f32::NAN, 0.0], &[f32::NAN, 0.0]));
         assert!(near(&[f32::INFINITY], &[f32::INFINITY]));
+        assert!(!near(&[f32::NAN], &[1.0]) && !near(&[1.0], &[1.0, 2.0]));
         assert!(!near(&[0.0], &[1e-9]), "nothing is near to zeros alone");
         assert!(
             is_near(ElementType::I64, &[1; 8], &[1; 8])

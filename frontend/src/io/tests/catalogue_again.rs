@@ -58,8 +58,12 @@ fn models_go_on_under_other_numbers() {
 #[test]
 fn a_model_that_is_missing_or_of_other_sizes_is_removed() {
     let larger = ModelDesc { input_bytes: (INPUT as u32 + 1).into(), ..model_desc(0) };
-    let others: [&[(ModelDesc, &str)]; 2] =
-        [&[(model_desc(1), "beta")], &[(larger, "alpha"), (model_desc(1), "beta")]];
+    let longer = ModelDesc { output_bytes: (OUTPUT as u32 + 1).into(), ..model_desc(0) };
+    let others: [&[(ModelDesc, &str)]; 3] = [
+        &[(model_desc(1), "beta")],
+        &[(larger, "alpha"), (model_desc(1), "beta")],
+        &[(longer, "alpha"), (model_desc(1), "beta")],
+    ];
     for models in others {
         let (mut world, client) = World::open();
         let alpha = client.model("alpha").unwrap();
@@ -79,6 +83,15 @@ fn a_model_that_is_missing_or_of_other_sizes_is_removed() {
         assert!(slabs.contains(&(1, SLOTS)), "beta's: {slabs:?}");
         assert_eq!((slabs.len(), client.slots_in_use()), (models.len(), 0));
     }
+}
+
+#[test]
+fn a_client_that_names_no_models_goes_on_with_a_scheduler_that_has_none() {
+    let (mut world, client) = World::open();
+    world.lose_scheduler();
+    world.threads.iter_mut().for_each(|thread| drop(thread.take()));
+    assert_eq!(take_back(&mut world, &[]), []);
+    assert_eq!((client.loss(), names(&client)), (None, vec![]));
 }
 
 /// What waits for the next scheduler was submitted to none.

@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use baton_types::{DropReason, Nanos};
+use baton_types::{DropReason, FailReason, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::world::*;
-use crate::{CompletionQueue, Deadline, Outcome, Ticket};
+use crate::{CompletionKey, CompletionQueue, Deadline, Outcome, Ticket};
 
 /// Whether an event loop would be woken.
 fn is_readable(queue: &CompletionQueue) -> bool {
@@ -70,6 +70,12 @@ fn a_ticket_whose_outcome_is_there_already_is_ready_at_once() {
     assert!(is_readable(&queue));
     assert_eq!(taken(&queue), (3, 5));
     assert!(!is_readable(&queue));
+    let mut ticket = world.submit(&alpha, 2, Deadline::Slo);
+    world.answer(ticket.task(), &[6; OUTPUT]);
+    assert!(matches!(ticket.poll(), Some(Outcome::Completed(_))));
+    queue.add(ticket, 4).unwrap();
+    let again = queue.poll().expect("one whose outcome was taken waits for nothing");
+    assert!(matches!(again.outcome, Outcome::Failed(FailReason::StaleGeneration, _)));
 }
 
 /// A task that was dropped holds its slot as long as its place, however early it ended.
@@ -141,6 +147,7 @@ fn a_key_cancels_its_own_task_and_no_later_one() {
     let queue = queue(1);
     let ticket = world.submit(&alpha, 1, Deadline::Slo);
     let task = ticket.task();
+    assert!(!queue.cancel(CompletionKey::from_bits(0)), "no place is taken");
     let key = queue.add(ticket, 1).unwrap();
     world.threads[0].take();
     assert!(queue.cancel(key));

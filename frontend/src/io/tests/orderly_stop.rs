@@ -33,6 +33,19 @@ fn what_a_stopping_scheduler_gives_back_is_kept_for_the_next_under_another_name(
     assert_eq!((client.slots_in_use(), client.counters().resubmitted), (0, 1));
 }
 
+/// Its connection breaks before it has said why.
+#[test]
+fn who_gives_tasks_back_stops_in_order() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let given_back = world.submit(&alpha, 1, LONG);
+    world.end(0, given_back.task(), 1, DropReason::Shutdown.code());
+    world.lose_scheduler();
+    let mut waits = world.submit(&alpha, 2, Deadline::Slo);
+    world.pass(SLO);
+    assert_eq!(drop_reason(&mut waits), DropReason::Deadline);
+}
+
 #[test]
 fn what_was_given_back_ends_at_its_deadline_if_no_scheduler_comes() {
     let (mut world, client) = World::open();

@@ -127,6 +127,7 @@ mod tests {
         assert!(set.is_missed(task));
         ahead.finish();
         assert!(set.is_missed(task), "the reader went without it");
+        assert!(!set.is_missed(TaskId::new(task.frontend(), task.slot(), 1)), "another task");
         assert_eq!(set.input_state(task), Some(InputState::Written));
         let lease = set.read(task, 8).unwrap();
         assert_eq!(lease.as_ref()[..8], [7, 7, 7, 7, 9, 9, 9, 9]);

@@ -161,6 +161,10 @@ mod tests {
         assert_eq!((log.total(), records.len()), (EVENTS_MAX as u64 + 3, EVENTS_MAX));
         assert_eq!((records[0].0, records[0].1.subject.as_str()), (3, "frontend 3"));
         assert_eq!(records[0].1.age_s, 2.0);
+        let endless = "x".repeat(10_000);
+        log.note(now, EventKind::Joined, &endless, &endless);
+        let (_, last) = log.records(now).last().expect("it is the last");
+        assert!(last.subject.len() < 1_000 && last.detail.len() < 1_000);
     }
 
     #[test]

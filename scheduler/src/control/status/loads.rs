@@ -161,6 +161,8 @@ mod tests {
         assert_eq!(told(&log), [Some("loaded".into()), None]);
         log.note(ended(LoadEnd::Failed(Failure::Different)), |_| unreachable!("as above"));
         assert_eq!(told(&log), [Some("loaded".into()), Some("different".into())]);
+        log.note(ended(LoadEnd::Lost), |_| unreachable!("as above"));
+        assert_eq!(told(&log), [Some("loaded".into()), Some("different".into())], "both ended");
     }
 
     #[test]

@@ -269,6 +269,19 @@ mod tests {
         assert_eq!(at_once.rate_rps, 0.0);
     }
 
+    /// ModelThreads report behind each look: what a look reads is as old as the look before.
+    #[test]
+    fn a_rate_is_of_the_time_between_two_reports() {
+        let (load, tasks) = (LoadBoard::new(1), TaskBoards::new(vec![Arc::new(TaskBoard::new(1))]));
+        let second = |second: u64| Nanos::from_millis(1_000 * second);
+        let mut window = Window::begin(Nanos::ZERO);
+        for now in 1..=10 {
+            window.look(second(now), [ModelId(0)].into_iter(), (&load, &tasks));
+            load.write(ModelId(0), ModelLoad { requests: 10 * now, ..ModelLoad::default() });
+        }
+        assert_eq!(window.figures(ModelId(0), (&load, &tasks)).rate_rps, 10.0);
+    }
+
     /// One backend leaves between two looks that are remembered, and another gets its slot's number.
     #[test]
     fn a_slot_shows_nothing_of_the_one_that_had_its_number() {

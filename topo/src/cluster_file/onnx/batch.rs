@@ -236,6 +236,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_quoted_unless_toml_takes_it_as_it_is() {
+        for (name, key) in [("a_1-b", "a_1-b"), ("a.b", "\"a.b\""), ("", "\"\"")] {
+            assert_eq!(toml_key(name), key);
+        }
+    }
+
+    #[test]
     fn the_batch_is_where_its_name_is() {
         let [t, n, batch] = ["T", "N", "batch"].map(symbol);
         let eight = Dim::Fixed(8);

@@ -209,6 +209,11 @@ mod tests {
                 "gives 4 number(s) for `c` u8[c.0, c.0]; a constant has one dimension of open length at most",
             ),
             (
+                vec![Dim::Fixed(1025)],
+                1,
+                "gives 1 number(s) for `c` u8[1025]; a constant has 1024 numbers at most",
+            ),
+            (
                 vec![OPEN()],
                 1025,
                 "gives 1025 number(s) for `c` u8[c.0]; a constant has 1024 numbers at most",

@@ -147,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_on_a_server_is_not_looked_for_in_the_folder() {
+        for (file, place) in
+            [("a.onnx", "/f/a.onnx"), ("http://a/b", "http://a/b"), ("https://a/b", "https://a/b")]
+        {
+            assert_eq!(located(Path::new("/f"), file), PathBuf::from(place));
+        }
+    }
+
+    #[test]
     fn what_a_file_takes_and_gives_is_the_same_when_read_back() {
         let ids = tensor("the ids [0]", &[symbol("batch"), symbol("past + 1"), Dim::Fixed(8)]);
         let file = file(vec![ids], vec![tensor("score", &[symbol("batch")]), tensor("y", &[])]);
