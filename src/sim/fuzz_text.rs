@@ -51,6 +51,7 @@ pub(super) fn text(rows: &[Row], summary: &Summary) -> String {
     }
     for latency in &summary.latency {
         add(format!("p99 over eager's at {}", latency.load), &latency.p99);
+        add("the same, as few bad".to_owned(), &latency.p99_alike);
     }
     add("bad rate at 0.1, more".to_owned(), &summary.low_load);
     text += &worst("Least goodput over the best", &summary.worst);
@@ -99,8 +100,14 @@ fn one(row: &Row) -> String {
     for at in &row.latency {
         let _infallible = writeln!(
             text,
-            "at {}: mean {:.3} ms, eager {:.3}; p99 {:.3} ms, eager {:.3}",
-            at.load, at.mean_ms, at.eager_mean_ms, at.p99_ms, at.eager_p99_ms
+            "at {}: mean {:.3} ms, eager {:.3}; p99 {:.3} ms, eager {:.3}; bad {:.5}, eager {:.5}",
+            at.load,
+            at.mean_ms,
+            at.eager_mean_ms,
+            at.p99_ms,
+            at.eager_p99_ms,
+            at.bad_rate,
+            at.eager_bad_rate
         );
     }
     if let Some(low) = &row.low_load {

@@ -47,6 +47,15 @@ impl Stage {
         self.model.on_readiness(self.now, readiness, &mut self.said);
     }
 
+    /// Nothing comes for so long, and then a task.
+    fn rest(&mut self, span: Nanos) {
+        self.now = self.now + span;
+        self.model.on_timer(self.now, &mut self.said);
+        let request = Request::new(TaskId(self.asked), self.now + ms(SLO_MS));
+        self.model.on_request(self.now, request, &mut self.said);
+        self.asked += 1;
+    }
+
     /// Tasks come for a second, all but the last of which are given up.
     fn lose(&mut self) {
         let before = self.said.ended;
@@ -78,4 +87,22 @@ fn tasks_lost_for_want_of_weights_count_while_they_are_missing_and_no_longer() {
     assert!(for_want_of_slots > 1 << 14, "{for_want_of_slots}");
     stage.hears(Readiness::Cold { load: ms(10.0) });
     assert!(stage.said.bad_rate > for_want_of_slots, "all count again");
+    stage.rest(ms(6_000.0));
+    assert_eq!(
+        stage.said.bad_rate, 0,
+        "what was lost longer ago does not, where weights come and go"
+    );
+}
+
+#[test]
+fn where_weights_stay_rare_tasks_that_were_lost_count_for_a_minute() {
+    let mut stage = Stage::new();
+    stage.lose();
+    let after_a_second = stage.said.bad_rate;
+    stage.rest(ms(6_000.0));
+    assert!(
+        stage.said.bad_rate > after_a_second / 4,
+        "{} of {after_a_second}",
+        stage.said.bad_rate
+    );
 }

@@ -4,7 +4,7 @@ mod world;
 
 use baton_core::{
     Alternative, DropReason, FrontendId, ModelConfig, ModelCounters, Nanos, NetworkDelay, Policy,
-    Readiness, TaskId, Unserved,
+    Readiness, Rules, TaskId, Unserved,
 };
 use world::{End, World, linear, ms, profile};
 
@@ -237,6 +237,25 @@ fn eager_gives_no_head_up_for_a_larger_batch() {
     world.run_out();
     assert_eq!(world.end_of(1), completed(&world, 12.0, 2), "ℓ(2) is all its deadline allows");
     assert_eq!(world.sizes(), [1, 2, 7]);
+}
+
+/// One slot. Four tasks of 5 ms each come, nothing is gained by batching them, and then one of another model, which must start
+/// by 12.
+#[test]
+fn a_batch_that_gains_nothing_is_split_so_that_others_have_their_turn() {
+    let served = |splits| {
+        let models =
+            vec![linear(Policy::Baton, 5.0, 0.0, 100.0), linear(Policy::Baton, 0.0, 2.0, 13.0)];
+        let mut world = World::new(models, 1);
+        let rules = Rules { splits, ..Alternative::AtOnce.rules() };
+        world.models.iter_mut().for_each(|model| model.set_rules(rules));
+        (1..=4).for_each(|task| world.arrives(0, task, 0.0, 100.0));
+        world.arrives(1, 5, 6.0, 14.0);
+        world.run_out();
+        (world.sizes(), world.is_good(5))
+    };
+    assert_eq!(served(true), (vec![1, 1, 1, 1, 1], true));
+    assert_eq!(served(false), (vec![1, 3], false), "three take until 20");
 }
 
 /// One slot is free at 10, the other at 10.5. A batch of the three tasks behind the head must start at 10, the head alone at 11.

@@ -1,16 +1,16 @@
 //! What a model's traffic was in the last five seconds: its rate λ, how it pauses, and how much of
-//! it was given up.
+//! it was given up; of rare tasks, in the last minute.
 
 use alloc::boxed::Box;
 
+use super::older::Older;
 use baton_types::Nanos;
 
 const BUCKETS: usize = 50;
 const BUCKET: Nanos = Nanos::from_millis(100);
-/// Pauses and tasks that every estimate starts from, as if they had been unremarkable: a few
+/// Pauses that every estimate starts from, as if they had been unremarkable: a few
 /// observations must not pass for a pattern.
 const PAUSES_ASSUMED: u64 = 5;
-const TASKS_ASSUMED: u64 = 100;
 /// [`RateMeter::pause_of_waiting`] differs from [`RateMeter::pause`] by this factor at least, or not at all.
 const PLAIN: u64 = 4;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
@@ -21,7 +21,7 @@ const DISPERSION_MAX: u16 = 64 * DISPERSION_ONE;
 
 /// Counts of one bucket, or of all closed ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Counts {
+pub(super) struct Counts {
     arrivals: u64,
     /// Arrivals that came later after their predecessor than the mean gap …
     pauses: u64,
@@ -36,11 +36,11 @@ struct Counts {
     /// Sum of the gaps before them.
     run_on_gaps: Nanos,
     /// Tasks given up although a slot had their weights …
-    bad: u64,
+    pub(super) bad: u64,
     /// … and while none had.
-    unready: u64,
+    pub(super) unready: u64,
     /// Tasks that were not let in, none of which are arrivals.
-    refused: u64,
+    pub(super) refused: u64,
 }
 
 /// Counts in 100 ms buckets. The estimates cover whole past buckets only, so they change when a
@@ -64,6 +64,8 @@ pub struct RateMeter {
     /// Where the next closed bucket goes.
     next: usize,
     buckets: Box<[Counts; BUCKETS]>,
+    /// What came before these; `None` if it does not count.
+    older: Option<Older>,
 }
 
 /// λ as a fraction, so that comparisons stay in integers.
@@ -89,7 +91,7 @@ impl Rate {
 
 /// `a · b / c`, saturating. Dividing 128 bits costs several times what dividing 64 does, and the
 /// product nearly always fits them.
-fn scale(a: u64, b: u64, c: u64) -> u64 {
+pub(super) fn scale(a: u64, b: u64, c: u64) -> u64 {
     if let Some(product) = a.checked_mul(b) {
         return product / c;
     }
@@ -102,6 +104,7 @@ impl RateMeter {
         Self {
             buckets: Box::new([Counts::default(); BUCKETS]),
             sum: Counts::default(),
+            older: Some(Older::default()),
             closed: 0,
             next: 0,
             open: Counts::default(),
@@ -162,6 +165,12 @@ impl RateMeter {
         let kept = |counts: Counts| Counts { bad: 0, unready: 0, refused: 0, ..counts };
         self.buckets.iter_mut().for_each(|bucket| *bucket = kept(*bucket));
         (self.sum, self.open) = (kept(self.sum), kept(self.open));
+        self.older.iter_mut().for_each(Older::forget_losses);
+    }
+
+    /// From now on bad rates are those of the last five seconds, also of rare tasks.
+    pub(crate) fn forget_older(&mut self) {
+        self.older = None;
     }
 
     /// Closes the buckets that have ended by `now`; true if any did, and the estimates changed.
@@ -174,6 +183,9 @@ impl RateMeter {
         let ended = ((now - closes_at).0 / BUCKET.0 + 1) as usize;
         for _ in 0..ended.min(BUCKETS + 1) {
             self.close_bucket();
+        }
+        if let Some(older) = &mut self.older {
+            older.fade(ended.saturating_sub(BUCKETS + 1));
         }
         self.closes_at = Some(closes_at + BUCKET.times(ended as u64));
         self.mean_gap = self.rate().map_or(Nanos::MAX, |rate| rate.time_for(1));
@@ -260,24 +272,21 @@ impl RateMeter {
         now - self.last_arrival > BUCKET.times(BUCKETS as u64)
     }
 
-    /// Tasks given up or not let in over tasks that came, in 1/65536.
+    /// Tasks given up or not let in over tasks that came, in 1/65536, of the last five seconds, and of the last minute
+    /// while fewer than a thousand came in these.
     pub fn bad_rate(&self) -> u32 {
-        self.rate_of(self.sum.bad + self.sum.unready)
+        self.older.unwrap_or_default().bad_rate(&self.sum, true)
     }
 
     /// The same without tasks given up while no slot had their weights.
     pub fn bad_rate_where_ready(&self) -> u32 {
-        self.rate_of(self.sum.bad)
-    }
-
-    fn rate_of(&self, given_up: u64) -> u32 {
-        let Counts { arrivals, refused, .. } = self.sum;
-        scale(given_up + refused, 1 << 16, arrivals + refused + TASKS_ASSUMED).min(1 << 16) as u32
+        self.older.unwrap_or_default().bad_rate(&self.sum, false)
     }
 
     fn close_bucket(&mut self) {
         let oldest = core::mem::replace(&mut self.buckets[self.next], self.open);
         self.sum = self.sum.less(oldest).plus(self.open);
+        self.older.iter_mut().for_each(|older| older.add(&oldest));
         self.next = (self.next + 1) % BUCKETS;
         self.closed = (self.closed + 1).min(BUCKETS);
         self.open = Counts::default();
@@ -290,6 +299,11 @@ impl RateMeter {
 }
 
 impl Counts {
+    /// Tasks that asked, let in or not.
+    pub(super) fn came(&self) -> u64 {
+        self.arrivals + self.refused
+    }
+
     fn plus(self, other: Self) -> Self {
         Self {
             arrivals: self.arrivals + other.arrivals,

@@ -208,6 +208,40 @@ fn what_is_expected_while_a_task_waits_takes_eight_pauses_and_a_quarter_of_the_a
     assert!(is_plain(ms(11) + ns(3), 2));
 }
 
+/// `each` tasks come in each of these tenths of a second, of the first of them ten are lost, and then none comes in the
+/// `silent` ones.
+fn after(each: u32, tenths: u64, silent: u64) -> RateMeter {
+    let mut meter = RateMeter::new();
+    for tenth in 0..tenths {
+        meter.roll(BUCKET.times(tenth));
+        for _ in 0..each {
+            meter.on_arrival(BUCKET.times(tenth));
+        }
+        if tenth == 0 {
+            (0..10).for_each(|_| meter.on_bad(true));
+        }
+    }
+    meter.roll(BUCKET.times(tenths + silent));
+    meter
+}
+
+#[test]
+fn the_bad_rate_of_rare_tasks_is_that_of_the_last_minute() {
+    let rate = |each, tenths, silent| after(each, tenths, silent).bad_rate_where_ready();
+    // Ten a second, and the hundred that are assumed.
+    assert_eq!([rate(10, 1, 0), rate(1, 50, 0)], [(10 << 16) / 110, (10 << 16) / 150]);
+    // Ten seconds later 50 buckets have faded by a tenth.
+    let later = rate(1, 100, 0);
+    assert!((9 << 16) / 200 < later && later < (10 << 16) / 195, "{later}");
+    // Half of what is older has gone after 35 seconds in which nothing came.
+    let silent = rate(1, 100, 355 + 51);
+    assert!((4 << 16) / 150 < silent && silent < (5 << 16) / 145, "{silent}");
+    assert_eq!(rate(1, 100, 100_000), 0);
+    // A thousand in five seconds say enough.
+    assert!(rate(19, 51, 0) > 0);
+    assert_eq!([rate(20, 50, 0), rate(20, 51, 0)], [(10 << 16) / 1_100, 0]);
+}
+
 #[test]
 fn nothing_of_what_was_lost_counts_once_it_is_forgotten() {
     let mut meter = RateMeter::new();
@@ -217,13 +251,17 @@ fn nothing_of_what_was_lost_counts_once_it_is_forgotten() {
         meter.on_bad(false);
         meter.on_refused();
     };
-    meter.on_arrival(second);
+    meter.on_arrival(Nanos::ZERO);
     lose(&mut meter);
-    meter.roll(second.times(2));
+    meter.roll(second.times(6));
+    assert!(meter.bad_rate() > 0, "of more than five seconds ago");
+    meter.on_arrival(second.times(6));
+    lose(&mut meter);
+    meter.roll(second.times(7));
     assert!(meter.bad_rate() > 0);
     lose(&mut meter);
     meter.forget_losses();
-    meter.roll(second.times(3));
+    meter.roll(second.times(8));
     assert_eq!((meter.bad_rate(), meter.bad_rate_where_ready()), (0, 0));
     assert_eq!(meter.demand(), meter.rate(), "nor what was not let in");
 }

@@ -8,13 +8,14 @@ use baton_types::Nanos;
 
 impl ModelState {
     /// Where the weights are has changed: batches start when they are there, and tasks whose deadlines are earlier are given
-    /// up.
+    /// up. What a model loses follows from where its weights are, so what it lost longer ago says nothing any more.
     pub fn on_readiness(&mut self, now: Nanos, readiness: Readiness, out: &mut impl ModelSink) {
         (self.ready_at, self.load) = match readiness {
             Readiness::Resident => (Nanos::ZERO, Nanos::ZERO),
             Readiness::Loading { until } => (until, Nanos::ZERO),
             Readiness::Cold { load } => (Nanos::ZERO, load),
         };
+        self.sizing.rate.forget_older();
         self.quiet_period = QuietPeriod::OVER;
         self.reform(now, out);
     }

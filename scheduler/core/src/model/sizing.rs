@@ -337,7 +337,8 @@ impl Sizing {
 
     /// Where not even a single task is short enough, there is no point in small batches.
     fn longest_batch(&self) -> u32 {
-        let most = self.latency().batch_max();
+        let all = self.latency().batch_max();
+        let most = if self.rules.splits { all.min(self.patience.content()) } else { all };
         if self.latency().alone() > self.longest {
             return most;
         }

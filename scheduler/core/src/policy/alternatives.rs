@@ -21,6 +21,8 @@ pub enum Alternative {
     /// The same, but no head is given up: it waits on while a larger batch of those behind it goes first, if that must
     /// start first, as Clockwork's strategies do (§5.3).
     PassOver,
+    /// As its own, but no batch is larger than makes its tasks clearly cheaper, so that others have their turn sooner.
+    Split,
     /// Those of `symphony`.
     Fill,
     /// Each batch waits for a tenth of the objective.
@@ -33,12 +35,13 @@ pub enum Alternative {
 
 impl Alternative {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Own,
         Self::Early,
         Self::KeepHeads,
         Self::AtOnce,
         Self::PassOver,
+        Self::Split,
         Self::Fill,
         Self::Tenth,
         Self::Part,
@@ -53,6 +56,7 @@ impl Alternative {
             Self::KeepHeads => Rules { floor: Floor::One, ..baton::RULES },
             Self::AtOnce => AT_ONCE,
             Self::PassOver => Rules { floor: Floor::One, passes_over: true, ..AT_ONCE },
+            Self::Split => Rules { splits: true, ..baton::RULES },
             Self::Fill => symphony::RULES,
             Self::Tenth => Rules { deferral: Deferral::Tenths(1), ..GATHERED },
             Self::Part => Rules { deferral: Deferral::Tenths(4), ..GATHERED },
@@ -68,6 +72,7 @@ impl Alternative {
             Self::KeepHeads => "keep_heads",
             Self::AtOnce => "at_once",
             Self::PassOver => "pass_over",
+            Self::Split => "split",
             Self::Fill => "fill",
             Self::Tenth => "tenth",
             Self::Part => "part",
@@ -83,10 +88,11 @@ mod tests {
     /// What each of them is tried for; the rest is as in the rules that it comes from.
     #[test]
     fn each_differs_from_where_it_comes_from_by_what_it_is_tried_for() {
-        use Alternative::{AtOnce, Early, Frontrun, KeepHeads, Own, Part, PassOver, Tenth};
+        use Alternative::{AtOnce, Early, Frontrun, KeepHeads, Own, Part, PassOver, Split, Tenth};
         let of = Alternative::rules;
         assert_eq!(of(Early), Rules { spares_losing: false, ..of(Own) });
         assert_eq!(of(KeepHeads), Rules { floor: Floor::One, ..of(Own) });
+        assert_eq!(of(Split), Rules { splits: true, ..of(Own) });
         assert_eq!((of(AtOnce).deferral, of(AtOnce).yields), (Deferral::None, false));
         let pass_over = (of(PassOver).floor, of(PassOver).passes_over);
         assert_eq!(pass_over, (Floor::One, true));

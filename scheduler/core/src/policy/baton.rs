@@ -12,4 +12,5 @@ pub(super) const RULES: Rules = Rules {
     yields: true,
     spares_losing: true,
     order: Order::LatestStart,
+    splits: false,
 };

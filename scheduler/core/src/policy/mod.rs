@@ -29,6 +29,8 @@ pub struct Rules {
     pub spares_losing: bool,
     /// Which of several due candidates does a slot take?
     pub order: Order,
+    /// Is no batch larger than makes its tasks clearly cheaper (see [`WORTH_WAITING`])? Other models have their turn sooner.
+    pub splits: bool,
 }
 
 /// The batch size that heads are given up for.

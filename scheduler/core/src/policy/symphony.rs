@@ -10,4 +10,5 @@ pub(super) const RULES: Rules = Rules {
     yields: false,
     spares_losing: true,
     order: Order::Frontrun,
+    splits: false,
 };

@@ -102,9 +102,7 @@ impl Naive {
             self.pause_of_waiting = self.pause_of_waiting(open - closed..open);
             self.run = self.run(open - closed..open, first);
             self.run_wait = self.run_wait(open - closed..open, first);
-            let bad =
-                self.bad.iter().filter(|bucket| (open - closed..open).contains(bucket)).count();
-            self.bad_rate = ((bad << 16) / (count + 100)).min(1 << 16) as u32;
+            self.bad_rate = self.bad_rate(open - closed..open, first);
             self.retarget(latency);
         }
         let gap = now - *self.arrivals.last().unwrap_or(&Nanos::ZERO);
@@ -153,10 +151,38 @@ impl Naive {
         };
     }
 
+    /// Of all that came in these buckets, and in those before them if there were fewer than a thousand. Of the latter, in
+    /// 1/512 of a task, one in 512 fades with each bucket.
+    fn bad_rate(&self, lately: Range<u64>, first: Nanos) -> u32 {
+        let came = |bucket: u64| {
+            self.arrivals.iter().filter(|&&at| (at - first).0 / BUCKET.0 == bucket).count() as u64
+        };
+        let bad = |bucket: u64| self.bad.iter().filter(|&&at| at == bucket).count() as u64;
+        let sum = |of: &dyn Fn(u64) -> u64| lately.clone().map(of).sum::<u64>();
+        let faded = |of: &dyn Fn(u64) -> u64| {
+            (0..lately.start).fold(0, |count, bucket| count - count / 512 + 512 * of(bucket))
+        };
+        let older = |of| if sum(&came) < 1_000 { faded(of) } else { 0 };
+        let (all, lost) = (512 * sum(&came) + older(&came), 512 * sum(&bad) + older(&bad));
+        ((lost << 16) / (all + 51_200)).min(1 << 16) as u32
+    }
+
     /// Any batch, if not even a single task is short enough.
     fn most(&self, latency: &Latency) -> u32 {
+        let largest = if self.rules.splits { self.content() } else { latency.batch_max() };
         let is_short = |&b: &u32| latency.of(b) <= self.longest;
-        (1..=latency.batch_max()).take_while(is_short).last().unwrap_or_else(|| latency.batch_max())
+        (1..=largest).take_while(is_short).last().unwrap_or(largest)
+    }
+
+    /// The smallest batch whose tasks cost at most 1/16 more than in any larger one.
+    fn content(&self) -> u32 {
+        let table = self.config.profile.table();
+        let cost = |b: usize| u128::from(table[b - 1].0);
+        let is_dear =
+            |b: usize, larger| cost(larger) * b as u128 * 17 < cost(b) * larger as u128 * 16;
+        let content =
+            (1..=table.len()).find(|&b| !(b..=table.len()).any(|larger| is_dear(b, larger)));
+        content.expect("no batch is larger than the largest") as u32
     }
 
     /// The mean pause over the mean gap.

@@ -27,6 +27,10 @@ pub struct AtLoad {
     pub eager_mean_ms: f64,
     /// The same of `eager`.
     pub eager_p99_ms: f64,
+    /// Late and dropped over submitted tasks, of the policy that is compared.
+    pub bad_rate: f64,
+    /// The same of `eager`.
+    pub eager_bad_rate: f64,
 }
 
 /// Bad rates at a tenth of the highest goodput, over all tasks of all seeds.
@@ -50,11 +54,13 @@ pub(super) fn latencies(
         let measure = |policy| {
             let models = models(scenario, policy, load * goodput_rps, seeds)?;
             let mean_of = |of| ModelReport::mean_of(&models, of).unwrap_or(0.0);
-            Ok::<_, SimError>((mean_of(|model| model.mean_ms), mean_of(|model| model.p99_ms)))
+            let (mean_ms, p99_ms) = (mean_of(|model| model.mean_ms), mean_of(|model| model.p99_ms));
+            Ok::<_, SimError>((mean_ms, p99_ms, bad_rate(&models)))
         };
-        let ((mean_ms, p99_ms), eager) =
-            (measure(policy)?, measure(PolicyName::Production(Policy::Eager))?);
-        Ok(AtLoad { load, mean_ms, p99_ms, eager_mean_ms: eager.0, eager_p99_ms: eager.1 })
+        let (mean_ms, p99_ms, bad_rate) = measure(policy)?;
+        let (eager_mean_ms, eager_p99_ms, eager_bad_rate) =
+            measure(PolicyName::Production(Policy::Eager))?;
+        Ok(AtLoad { load, mean_ms, p99_ms, eager_mean_ms, eager_p99_ms, bad_rate, eager_bad_rate })
     };
     LOADS.iter().map(at).collect()
 }
@@ -66,17 +72,21 @@ pub(super) fn low_load(
     goodput_rps: f64,
     seeds: &[u64],
 ) -> Result<LowLoad, SimError> {
-    let bad_rate = |&policy: &PolicyName| {
-        let models = models(scenario, policy, LOW * goodput_rps, seeds)?;
-        let bad: u64 = models.iter().map(|model| model.late + model.dropped).sum();
-        let submitted: u64 = models.iter().map(|model| model.submitted).sum();
-        Ok::<_, SimError>(bad as f64 / submitted.max(1) as f64)
+    let rate = |&policy: &PolicyName| {
+        Ok::<_, SimError>(bad_rate(&models(scenario, policy, LOW * goodput_rps, seeds)?))
     };
-    let rates = policies.iter().map(bad_rate).collect::<Result<Vec<f64>, _>>()?;
+    let rates = policies.iter().map(rate).collect::<Result<Vec<f64>, _>>()?;
     let mut named = rates.iter().copied().zip(policies);
     let first = named.next().ok_or(SimError::NoSeed)?;
     let best = named.fold(first, |best, other| if other.0 < best.0 { other } else { best });
     Ok(LowLoad { bad_rate: first.0, best: best.1.to_string(), best_bad_rate: best.0 })
+}
+
+/// Late and dropped over submitted tasks, of all models together.
+fn bad_rate(models: &[ModelReport]) -> f64 {
+    let bad: u64 = models.iter().map(|model| model.late + model.dropped).sum();
+    let submitted: u64 = models.iter().map(|model| model.submitted).sum();
+    bad as f64 / submitted.max(1) as f64
 }
 
 /// Every model of every seed.

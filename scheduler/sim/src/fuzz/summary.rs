@@ -11,6 +11,8 @@ const WORST: usize = 12;
 /// task may wait for another, or where some model has fewer tasks: three of them are 1 %.
 const LIGHT: f64 = 0.05;
 const RAREST_MIN: u64 = 300;
+/// Bad rates that differ by less than this are alike.
+const ALIKE: f64 = 0.0005;
 
 /// Of some value over the scenarios that have it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -61,6 +63,9 @@ pub struct LatencySummary {
     pub mean: Quantiles,
     /// p99 over p99.
     pub p99: Quantiles,
+    /// The same of the scenarios in which `eager` has hardly more bad tasks: elsewhere its latencies
+    /// are those of what it did not lose.
+    pub p99_alike: Quantiles,
 }
 
 /// See the module documentation.
@@ -173,6 +178,15 @@ fn mean(at: &AtLoad) -> f64 {
     at.mean_ms / at.eager_mean_ms
 }
 
+fn p99(at: &AtLoad) -> f64 {
+    at.p99_ms / at.eager_p99_ms
+}
+
+/// `eager` loses hardly more.
+fn alike(at: &AtLoad) -> bool {
+    at.eager_bad_rate - at.bad_rate < ALIKE
+}
+
 fn latency(rows: &[&Row]) -> Vec<LatencySummary> {
     let loads = rows.iter().map(|row| row.latency.len()).max().unwrap_or(0);
     let at = |i: usize| {
@@ -180,7 +194,8 @@ fn latency(rows: &[&Row]) -> Vec<LatencySummary> {
         LatencySummary {
             load: at().next().map_or(0.0, |at| at.load),
             mean: quantiles(at().map(mean)),
-            p99: quantiles(at().map(|at| at.p99_ms / at.eager_p99_ms)),
+            p99: quantiles(at().map(p99)),
+            p99_alike: quantiles(at().filter(|at| alike(at)).map(p99)),
         }
     };
     (0..loads).map(at).collect()
