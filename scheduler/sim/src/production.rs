@@ -3,8 +3,9 @@
 
 use baton_core::{
     Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, IndexedHeap, LoadDone,
-    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
-    RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
+    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy,
+    RankLimits, RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    gpus_needed,
 };
 
 use crate::cache::{Cache, Caching};
@@ -325,6 +326,9 @@ fn models(
     (policy, choice): (Policy, Choice),
     rate_rps: f64,
 ) -> Vec<ModelState> {
+    // A candidate and its grant may be late, each by a message.
+    let jitter = scenario.network.jitter.max(scenario.message_lag.times(2));
+    let network = NetworkDelay { jitter, ..scenario.network };
     let config = |(m, model): (usize, &SimModel)| ModelConfig {
         id: ModelId(m as u32),
         profile: model.profile.clone(),
@@ -332,7 +336,7 @@ fn models(
         queue_capacity: queue_capacity(scenario, model, rate_rps),
         policy,
         prefer: scenario.prefer,
-        network: scenario.network,
+        network,
     };
     let state = |(m, model): (usize, &SimModel)| {
         let state = ModelState::new(config((m, model)));

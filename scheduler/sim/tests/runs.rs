@@ -267,6 +267,17 @@ fn a_trial_finds_that_early_batches_cost_the_losing_model_less() {
     assert!(worst.iter().sum::<f64>() <= 0.03, "{worst:?}");
 }
 
+/// The window of a deferred batch is as wide as one more task takes, here 11 µs: two messages take 40.
+#[test]
+fn deferred_batches_are_due_before_messages_make_them_late() {
+    let head = "gpus = 2\nduration_s = 5\nwarmup_s = 1\nmessage_lag_us = 20\npopularity = { kind = 'zipf', s = 1.0 }\n\
+                arrival = { process = 'gamma', shape = 0.11 }";
+    let models = "[[model]]\nname = 'a'\nalpha_ms = 0.0107\nbeta_ms = 0.234\nslo_ms = 0.424\n\
+                  [[model]]\nname = 'b'\nalpha_ms = 0.0344\nbeta_ms = 0.0118\nslo_ms = 0.285";
+    let report = at(&scenario(head, models), "baton", 2_000.0, 1);
+    assert!(report.worst_model_bad_rate < 0.03, "{}", report.worst_model_bad_rate);
+}
+
 #[test]
 fn the_gpus_needed_do_not_depend_on_what_idle_ones_are_for() {
     let needed = |prefer: &str, rate_rps| {
