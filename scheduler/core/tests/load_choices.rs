@@ -5,6 +5,13 @@ mod load_world;
 use baton_core::{Candidate, GpuId, GpuUpdate, LoadRule, ModelId, Readiness, Weights};
 use load_world::{MS, PAGES, Step, World, candidate, pages};
 
+/// A batch waits, which must begin within the time.
+fn waits(world: &mut World, model: u32, within_ms: u64, change: impl FnOnce(&mut Candidate)) {
+    let mut waiting = candidate(world.out.now + MS.times(within_ms));
+    change(&mut waiting);
+    world.state.on_candidate(world.out.now, ModelId(model), Some(waiting));
+}
+
 #[test]
 fn a_model_that_is_wanted_everywhere_is_loaded_and_the_least_wanted_leaves() {
     let mut world = World::new(LoadRule::Baton, 1);
@@ -42,11 +49,7 @@ fn a_model_that_is_removed_leaves_nothing_to_the_next_with_its_number() {
     let weights = Weights { pages: 1, load: MS.times(9), is_guess: false, alone: MS };
     world.state.serve(ModelId(3), weights, &mut world.out);
     assert_eq!(world.out.readiness[&3], Readiness::Cold { load: MS.times(9) });
-    world.state.on_candidate(
-        world.out.now,
-        ModelId(3),
-        Some(candidate(world.out.now + MS.times(50))),
-    );
+    waits(&mut world, 3, 50, |_| ());
     world.state.on_timer(world.out.now, &mut world.out);
     assert_eq!(world.state.free_pages(GpuId(0)), PAGES - 1, "as many as the new one takes");
 }
@@ -54,11 +57,7 @@ fn a_model_that_is_removed_leaves_nothing_to_the_next_with_its_number() {
 #[test]
 fn a_cold_model_that_is_removed_is_not_loaded() {
     let mut world = World::new(LoadRule::Baton, 1);
-    world.state.on_candidate(
-        world.out.now,
-        ModelId(3),
-        Some(candidate(world.out.now + MS.times(50))),
-    );
+    waits(&mut world, 3, 50, |_| ());
     world.state.on_tasks(world.out.now, ModelId(7), 5);
     assert!([3, 7].into_iter().all(|model| world.state.forget(ModelId(model))));
     world.join(0);
@@ -88,11 +87,7 @@ fn no_load_is_spent_on_tasks_that_expire_meanwhile() {
     let mut world = World::new(LoadRule::Baton, 0);
     world.join(0);
     for model in [0, 4, 8, 1, 5] {
-        world.state.on_candidate(
-            world.out.now,
-            ModelId(model),
-            Some(Candidate { batch: model + 1, ..candidate(world.out.now + MS.times(16)) }),
-        );
+        waits(&mut world, model, 16, |candidate| candidate.batch = model + 1);
     }
     for _ in 0..5 {
         world.step(&Step::Done(0, 5));
@@ -109,9 +104,7 @@ fn two_loaders_have_time_for_twice_as_many_loads() {
     let mut world = World::new(LoadRule::Baton, 0);
     (0..2).for_each(|slot| world.join(slot));
     for model in [0, 4, 8, 1, 5] {
-        let at = world.out.now + MS.times(11);
-        let waiting = Candidate { batch: model + 1, ..candidate(at) };
-        world.state.on_candidate(world.out.now, ModelId(model), Some(waiting));
+        waits(&mut world, model, 11, |candidate| candidate.batch = model + 1);
     }
     world.state.on_timer(world.out.now, &mut world.out);
     assert_eq!([held_by(&world, 0), held_by(&world, 1)], [[4], [1]]);
@@ -187,8 +180,7 @@ fn a_slot_that_has_been_busy_for_a_second_shares_the_model_with_the_most_work() 
 fn a_model_that_loses_tasks_gets_another_slot_that_has_time() {
     for (bad_rate, expected) in [(328, vec![]), (329, vec![0])] {
         let mut world = uneven();
-        let losing = Candidate { bad_rate, ..candidate(world.out.now + MS.times(50)) };
-        world.state.on_candidate(world.out.now, ModelId(0), Some(losing));
+        waits(&mut world, 0, 50, |candidate| candidate.bad_rate = bad_rate);
         (0..2).for_each(|_| execute(&mut world, 0, &[(4, 10)]));
         assert_eq!(held_by(&world, 1), expected, "{bad_rate} of 65536 are lost");
     }
@@ -198,11 +190,7 @@ fn a_model_that_loses_tasks_gets_another_slot_that_has_time() {
 #[test]
 fn a_model_that_is_removed_while_tasks_wait_leaves_none_to_the_next_with_its_number() {
     let mut world = World::new(LoadRule::Baton, 1);
-    world.state.on_candidate(
-        world.out.now,
-        ModelId(3),
-        Some(candidate(world.out.now + MS.times(50))),
-    );
+    waits(&mut world, 3, 50, |_| ());
     assert!(world.state.forget(ModelId(3)));
     world.join(0);
     let weights = Weights { pages: 1, load: MS.times(9), is_guess: false, alone: MS };

@@ -306,8 +306,7 @@ impl LoadState {
     }
 
     fn next_job(&mut self, now: Nanos) -> Option<ModelId> {
-        let loaders = (0..self.memory.slots()).filter(|&slot| self.memory.gpu(slot).is_some());
-        let loaders = loaders.count().max(1) as u64;
+        let loaders = self.memory.loaders();
         let Rule::Baton(pool) = &mut self.rule else { return None };
         if !pool.has_cold() {
             return None;

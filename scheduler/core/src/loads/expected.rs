@@ -68,8 +68,6 @@ impl LoadState {
     /// What others lose by a LOAD of the cold model in place of the victims that were chosen.
     pub(super) fn lost_to_load(&self, model: ModelId) -> u64 {
         let Rule::Baton(pool) = &self.rule else { return 0 };
-        let loaders = (0..self.memory.slots()).filter(|&slot| self.memory.gpu(slot).is_some());
-        let loaders = loaders.count().max(1) as u64;
         let come = self.worth.tasks(pool.cold_tasks.counts.sum_in_tasks(CAME));
         let meanwhile = (come / (SPAN.0 >> 16)).saturating_mul(self.load_time(model).0 >> 16);
         let can_wait = |victim| pool.cold_tasks.can_wait(victim, self.load_time(victim));
@@ -77,6 +75,6 @@ impl LoadState {
             let share = self.worth.of(victim) / u64::from(self.memory.copies(victim).max(1));
             if can_wait(victim) { pool.cold_tasks.lost_of(share) } else { share }
         });
-        lost.sum::<u64>() + meanwhile / loaders
+        lost.sum::<u64>() + meanwhile / self.memory.loaders()
     }
 }

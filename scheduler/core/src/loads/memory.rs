@@ -44,6 +44,8 @@ pub(super) struct Memory {
     /// Pages that each model takes.
     pages: Box<[u32]>,
     slots: Box<[Slot]>,
+    /// Of the slots, those that a backend has.
+    present: usize,
 }
 
 impl Memory {
@@ -56,6 +58,7 @@ impl Memory {
             places: vec![None; pages.len() * copies].into_boxed_slice(),
             pages: pages.into_boxed_slice(),
             slots: (0..gpus).map(|_| slot()).collect(),
+            present: 0,
         }
     }
 
@@ -63,6 +66,7 @@ impl Memory {
     pub(super) fn join(&mut self, gpu: Gpu, pages: u32) {
         self.clear(gpu.id);
         let slot = &mut self.slots[gpu.id.0 as usize];
+        self.present += usize::from(slot.gpu.is_none());
         (slot.gpu, slot.pages, slot.free) = (Some(gpu), pages, pages);
     }
 
@@ -71,6 +75,7 @@ impl Memory {
         if self.is_present(gpu) {
             self.clear(gpu.id);
             self.slots[gpu.id.0 as usize].gpu = None;
+            self.present -= 1;
         }
     }
 
@@ -93,6 +98,12 @@ impl Memory {
 
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Loaders that there are, one at least: each slot that is present has one.
+    pub(super) fn loaders(&self) -> u64 {
+        debug_assert_eq!(self.present, self.slots.iter().filter(|slot| slot.gpu.is_some()).count());
+        self.present.max(1) as u64
     }
 
     /// Pages that nothing takes.

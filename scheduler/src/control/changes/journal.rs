@@ -35,6 +35,7 @@ impl JournalKeeper {
     /// Keeps the answer until what has changed is written. Gives it back if nothing is to be written: a change that was given up
     /// leaves nothing to write down.
     pub(super) fn keep(&mut self, operator: ConnId, text: String) -> Option<String> {
+        debug_assert!(self.is_writing || !self.has_news, "what has changed is written at once");
         if !self.is_writing {
             return Some(text);
         }
