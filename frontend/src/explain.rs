@@ -162,7 +162,9 @@ pub fn why_failed(reason: FailReason) -> &'static str {
             "the backend did not get its input before the batch had to start"
         }
         FailReason::FetchFailed => "the connection broke while the backend read its input",
-        FailReason::Engine => "the engine reported an error, or an answer of the wrong size",
+        FailReason::Engine => {
+            "the engine reported an error, or an answer of the wrong size; the backend's log says which"
+        }
         FailReason::UnknownModel => "the scheduler does not know its model",
         FailReason::WrongSize => "its input does not have the model's size",
         FailReason::SchedulerLost => {
