@@ -34,7 +34,7 @@ impl Group<'_> {
 }
 
 impl Model {
-    /// Answers each row, or says why not, with at most so many searches for bad rows. An error: no row could be executed.
+    /// Answers each row, or says why not, with `searches_max` further executions at most. An error: no row could be executed.
     pub(super) fn execute(
         &mut self,
         variant: u16,
