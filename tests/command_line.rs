@@ -195,3 +195,12 @@ fn a_file_that_only_the_gateway_reads_and_this_host_lacks_is_a_warning() {
     let output = run(&["config", "check", &file]);
     assert!(!warns(&output) && output.status.success(), "{}", stdout(&output));
 }
+
+#[test]
+fn who_asks_a_running_cluster_hears_no_warnings_of_its_file() {
+    let folder = Folder::new("quiet");
+    let file = folder.write("cluster.toml", &GOOD.replace(":7700", ":1"));
+    let output = run(&["status", "--config", &file]);
+    let said = stderr(&output);
+    assert!(said.starts_with("baton: cannot connect") && said.lines().count() == 1, "{said}");
+}
