@@ -187,8 +187,7 @@ fn a_file_that_only_the_gateway_reads_and_this_host_lacks_is_a_warning() {
     let folder = Folder::new("check-gateway");
     let with_token = format!("{GOOD}[[gateway.token]]\nname = \"t\"\nfile = \"t.token\"\n");
     let file = folder.write("cluster.toml", &with_token);
-    let warns =
-        |output: &std::process::Output| stdout(output).contains("t.token cannot be read here");
+    let warns = |output: &Output| stdout(output).contains("t.token cannot be read here");
     let output = run(&["config", "check", &file]);
     assert!(warns(&output) && output.status.success(), "{}", stdout(&output));
     folder.write("t.token", "0123456789abcdef");
