@@ -107,11 +107,11 @@ impl ModelState {
         }
     }
 
-    /// When nothing more of a run is waited for.
+    /// When a run is over.
     #[inline]
     fn run_over(&self) -> Nanos {
         match self.candidate {
-            Some(c) if c.run > 0 => self.sizing.run_end(c.batch, c.latest),
+            Some(c) if c.run > 0 => self.sizing.awaited(c.batch, c.latest),
             _ => Nanos::MAX,
         }
     }

@@ -11,6 +11,7 @@ mod figures;
 mod floors;
 pub(crate) mod formation;
 mod forming;
+mod gaps;
 mod older;
 pub(crate) mod queue;
 mod quiet_period;

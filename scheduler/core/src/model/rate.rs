@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 
+use super::gaps::Gaps;
 use super::older::Older;
 use baton_types::Nanos;
 
@@ -15,6 +16,8 @@ const PAUSES_ASSUMED: u64 = 5;
 const PLAIN: u64 = 4;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
 const RUN: u64 = 16;
+/// A quarter of a task, in 1/16: shorter runs are over when they begin.
+const RUN_LEAST: u64 = 4;
 /// [`RateMeter::dispersion`] of Poisson arrivals, and the largest.
 pub(crate) const DISPERSION_ONE: u16 = 16;
 const DISPERSION_MAX: u16 = 64 * DISPERSION_ONE;
@@ -31,10 +34,6 @@ pub(super) struct Counts {
     waited: Nanos,
     /// … and arrivals that met one which waited for so long.
     joined: u64,
-    /// Arrivals within 1/16 of the mean gap after their predecessor.
-    run_on: u64,
-    /// Sum of the gaps before them.
-    run_on_gaps: Nanos,
     /// Tasks given up although a slot had their weights …
     pub(super) bad: u64,
     /// … and while none had.
@@ -56,6 +55,7 @@ pub struct RateMeter {
     /// 1/λ as last estimated.
     mean_gap: Nanos,
     open: Counts,
+    gaps: Gaps,
     // … and what is touched ten times a second, the bulk of it elsewhere.
     /// All closed buckets.
     sum: Counts,
@@ -108,6 +108,7 @@ impl RateMeter {
             closed: 0,
             next: 0,
             open: Counts::default(),
+            gaps: Gaps::new(),
             closes_at: None,
             last_arrival: Nanos::ZERO,
             waits: false,
@@ -117,10 +118,11 @@ impl RateMeter {
 
     /// Counts one arrival.
     pub fn on_arrival(&mut self, now: Nanos) {
-        if self.closes_at.is_none() {
-            self.closes_at = Some(now + BUCKET);
-        }
         let gap = now - self.last_arrival;
+        match self.closes_at {
+            None => self.closes_at = Some(now + BUCKET),
+            Some(_) => self.gaps.on_gap(gap),
+        }
         if gap > self.mean_gap {
             self.open.pauses += 1;
             self.open.paused = self.open.paused + (gap - self.mean_gap);
@@ -128,9 +130,6 @@ impl RateMeter {
         if gap > self.run_gap() {
             self.open.joined += u64::from(self.waits);
             self.note_wait(now);
-        } else {
-            self.open.run_on += 1;
-            self.open.run_on_gaps = self.open.run_on_gaps + gap;
         }
         self.last_arrival = now;
         self.waits = true;
@@ -223,19 +222,22 @@ impl RateMeter {
         if is_plain { waiting } else { pause }
     }
 
-    /// Whether more than `tasks / parts` are expected to follow one that has just arrived, each
-    /// within [`RateMeter::run_gap`] of the one before: 1/16 does for Poisson arrivals.
-    pub fn runs_beyond(&self, tasks: u32, parts: u32) -> bool {
-        let Counts { arrivals, run_on, .. } = self.sum;
-        let runs = arrivals - run_on + PAUSES_ASSUMED;
-        run_on.saturating_mul(u64::from(parts)) > runs.saturating_mul(u64::from(tasks))
+    /// More tasks than this follow, as a run, one that has just arrived in about one case of ten thousand: ln 10⁴ times their
+    /// mean, as if their number were geometric. 0 if they are fewer than a quarter of one on average: 1/16 follows for Poisson arrivals.
+    pub fn run_tail(&self) -> u64 {
+        let run = self.gaps.run(self.run_gap());
+        if run > RUN_LEAST { run * 92 / 160 } else { 0 }
     }
 
-    /// More tasks than this follow, as a run, one that has just arrived in about one case of ten
-    /// thousand: ln 10⁴ times their mean, as if their number were geometric.
-    pub fn run_tail(&self) -> u64 {
-        let Counts { arrivals, run_on, .. } = self.sum;
-        run_on.saturating_mul(92) / 10 / (arrivals - run_on + PAUSES_ASSUMED)
+    /// Until when more tasks than `parts` sixteenths of one are expected to come before `latest`, if none comes meanwhile.
+    pub(crate) fn awaited(&self, latest: Nanos, parts: u32) -> Nanos {
+        let tasks = f64::from(parts) / 16.0;
+        self.last_arrival + self.gaps.awaited(latest - self.last_arrival, tasks)
+    }
+
+    /// 1/λ as last estimated; [`Nanos::MAX`] without an estimate.
+    pub(crate) fn mean_gap(&self) -> Nanos {
+        self.mean_gap
     }
 
     /// How much more the number of arrivals varies than that of a Poisson process, in 1/16: about the
@@ -253,13 +255,6 @@ impl RateMeter {
     /// A run is over when nothing has arrived for so long. Zero while no mean gap is known.
     pub fn run_gap(&self) -> Nanos {
         if self.mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(self.mean_gap.0 / RUN) }
-    }
-
-    /// How long the next task of a run is waited for: three mean gaps within runs, and not longer
-    /// than [`RateMeter::run_gap`].
-    pub fn run_wait(&self) -> Nanos {
-        let mean = self.sum.run_on_gaps.0 / self.sum.run_on.max(1);
-        self.run_gap().min(Nanos(mean).times(3))
     }
 
     /// When the last task arrived.
@@ -287,6 +282,7 @@ impl RateMeter {
         let oldest = core::mem::replace(&mut self.buckets[self.next], self.open);
         self.sum = self.sum.less(oldest).plus(self.open);
         self.older.iter_mut().for_each(|older| older.add(&oldest));
+        self.gaps.close();
         self.next = (self.next + 1) % BUCKETS;
         self.closed = (self.closed + 1).min(BUCKETS);
         self.open = Counts::default();
@@ -311,8 +307,6 @@ impl Counts {
             paused: self.paused + other.paused,
             waited: self.waited + other.waited,
             joined: self.joined + other.joined,
-            run_on: self.run_on + other.run_on,
-            run_on_gaps: self.run_on_gaps + other.run_on_gaps,
             bad: self.bad + other.bad,
             unready: self.unready + other.unready,
             refused: self.refused + other.refused,
@@ -326,8 +320,6 @@ impl Counts {
             paused: self.paused - other.paused,
             waited: self.waited - other.waited,
             joined: self.joined - other.joined,
-            run_on: self.run_on - other.run_on,
-            run_on_gaps: self.run_on_gaps - other.run_on_gaps,
             bad: self.bad - other.bad,
             unready: self.unready - other.unready,
             refused: self.refused - other.refused,

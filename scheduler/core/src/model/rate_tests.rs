@@ -51,7 +51,6 @@ impl Counted {
         let gap = now - self.last;
         let run_gap = run_gap(mean_gap);
         let is_pause = gap > mean_gap;
-        let run_on = u64::from(!is_pause && gap <= run_gap);
         let joined = gap > run_gap && self.waits;
         (self.last, self.waits) = (now, true);
         self.add(Counts {
@@ -60,8 +59,6 @@ impl Counted {
             paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
             joined: joined.into(),
             waited: if joined { gap - run_gap } else { Nanos::ZERO },
-            run_on,
-            run_on_gaps: gap.times(run_on),
             ..Counts::default()
         });
     }
@@ -92,7 +89,7 @@ impl Counted {
 }
 
 proptest! {
-    /// Pauses, runs and bad tasks leave the window with the arrivals.
+    /// Pauses, waits and bad tasks leave the window with the arrivals.
     #[test]
     fn whatever_is_counted_is_counted_for_five_seconds(
         steps in prop::collection::vec(

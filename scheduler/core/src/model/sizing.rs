@@ -16,8 +16,6 @@ use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
 use baton_types::{Nanos, Prefer, Profile, Variants};
 
-/// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
-const LEAST: u32 = PARTS / 4;
 /// A slot was busy until just now if it has been idle for no longer than this part of ℓ̂(1).
 const JUST_NOW: u64 = 16;
 
@@ -47,8 +45,8 @@ pub(crate) struct Sizing {
     pause: Nanos,
     /// Tasks that wait are joined by others as often as the traffic has it: [`RateMeter::pause_of_waiting`].
     is_joined: bool,
-    /// [`RateMeter::run_wait`].
-    run_wait: Nanos,
+    /// [`RateMeter::run_tail`].
+    run_tail: u16,
     /// GPU time of each task in a batch of the target size.
     each: Nanos,
     /// How long a lone task may wait for a slot, as of the last estimate.
@@ -81,7 +79,7 @@ impl Sizing {
             longest: Nanos::MAX,
             pause: Nanos::MAX,
             is_joined: true,
-            run_wait: Nanos::ZERO,
+            run_tail: 0,
             each: Nanos::ZERO,
             slack: Nanos::ZERO,
             slot_wait: Nanos::ZERO,
@@ -182,9 +180,8 @@ impl Sizing {
         }
         let latest = frontrun - self.network.jitter;
         match self.deferral() {
-            Deferral::Expectation => {
-                self.run_end(batch, latest).max(latest - self.worth_waiting(batch))
-            }
+            Deferral::Expectation if self.rate.rate().is_none() => latest,
+            Deferral::Expectation => self.awaited(batch, latest).min(latest - self.slot_wait),
             Deferral::Frontrun => latest,
             Deferral::Tenths(tenths) => latest.min(self.tenths_over(deadline, tenths)),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
@@ -192,23 +189,21 @@ impl Sizing {
         }
     }
 
-    /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
-    /// far as is known. They are waited for during a fifth of what the first can spare.
-    pub(crate) fn run_end(&self, batch: u32, latest: Nanos) -> Nanos {
-        let tasks_in_parts = self.patience.of(batch).max(LEAST);
-        if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
-            return Nanos::ZERO;
+    /// Until when more tasks than the batch's patience are expected to come before `latest`, if none comes meanwhile. Once
+    /// nothing has come for a mean gap, the mean pause says what is expected.
+    pub(crate) fn awaited(&self, batch: u32, latest: Nanos) -> Nanos {
+        let parts = self.patience.of(batch);
+        let by_pause = latest - self.time_of(parts);
+        let paused = self.rate.last_arrival() + self.rate.mean_gap();
+        if !self.is_joined || by_pause >= paused {
+            return by_pause;
         }
-        let spare = self.slo - self.latency().of(batch + 1);
-        (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
+        self.rate.awaited(latest, parts).min(paused)
     }
 
     /// See [`Candidate::run`].
     pub(crate) fn run(&self, now: Nanos, batch: u32, latest: Nanos) -> u16 {
-        if self.run_end(batch, latest) <= now {
-            return 0;
-        }
-        self.rate.run_tail().min(Candidate::RUN_MAX.into()) as u16
+        if self.run_tail > 0 && self.awaited(batch, latest) > now { self.run_tail } else { 0 }
     }
 
     /// See [`Candidate::excess`].
@@ -256,7 +251,9 @@ impl Sizing {
         let size = self.content().min(self.target.max(2 * batch)).min(self.most);
         let most_patient = match self.deferral() {
             Deferral::Expectation if self.rate.rate().is_some() => {
-                self.lasting(self.patience.longest(size))
+                // A pause begins a mean gap after an arrival.
+                let paused = if self.is_joined { self.rate.mean_gap() } else { Nanos::ZERO };
+                (self.time_of(self.patience.longest(size)) + paused).max(self.slot_wait)
             }
             _ => Nanos::ZERO,
         };
@@ -290,19 +287,9 @@ impl Sizing {
         }
     }
 
-    /// Waiting no longer than this adds too few tasks to be worth it. Without an estimate of the
-    /// traffic the deadline alone decides.
-    fn worth_waiting(&self, batch: u32) -> Nanos {
-        match self.rate.rate() {
-            Some(_) => self.lasting(self.patience.of(batch)),
-            None => Nanos::ZERO,
-        }
-    }
-
-    /// The time in which `parts` of a task are expected, and at least the slot wait: a batch that
-    /// waits to the end has no time left to be matched in.
-    fn lasting(&self, parts: u32) -> Nanos {
-        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.slot_wait)
+    /// The time in which `parts` of a task are expected once a pause has begun.
+    fn time_of(&self, parts: u32) -> Nanos {
+        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS))
     }
 
     /// Condition (a) of Symphony §4.3, negated: fewer than βλ tasks wait, so one more is worth its
@@ -326,7 +313,7 @@ impl Sizing {
         };
         self.pause = self.rate.pause_of_waiting();
         self.is_joined = self.pause == self.rate.pause();
-        self.run_wait = self.rate.run_wait();
+        self.run_tail = self.rate.run_tail().min(Candidate::RUN_MAX.into()) as u16;
         self.dispersion = self.rate.dispersion();
         self.most = self.longest_batch();
         let target = self.target.min(self.most);

@@ -1,12 +1,15 @@
 //! A model of `ModelState` that remembers everything and recomputes everything, by trying every
 //! window and counting every arrival.
 
+mod gaps;
+
 use std::ops::Range;
 
 use baton_core::{
     Candidate, Deferral, Floor, Grant, Latency, ModelConfig, Nanos, Order, Prefer, Request, Rules,
     TaskId, WORTH_DROPPING, WORTH_WAITING,
 };
+use gaps::Gaps;
 
 const BUCKET: Nanos = Nanos::from_millis(100);
 const BUCKETS: u64 = 50;
@@ -20,9 +23,8 @@ pub(crate) struct Naive {
     arrivals: Vec<Nanos>,
     /// How far each arrival's gap exceeded the mean gap of its time.
     paused: Vec<Option<Nanos>>,
-    /// Whether each arrival followed within 1/16 of the mean gap of its time, and that at present.
-    ran_on: Vec<bool>,
-    run: (u64, u64),
+    /// As of the last bucket that closed.
+    gaps: Gaps,
     /// For how long beyond a run tasks waited, in which bucket it was counted, and whether another came meanwhile.
     waited: Vec<(u64, Nanos, bool)>,
     /// A task has waited since the last came.
@@ -44,8 +46,6 @@ pub(crate) struct Naive {
     most: u32,
     /// By when tasks with later deadlines than their objective are served, while some may wait.
     pub(crate) objective: Nanos,
-    /// Three mean gaps within runs.
-    run_wait: Nanos,
     /// GPU time of each task in a batch of the target size.
     each: Nanos,
     /// What is left of the objective beside a lone task.
@@ -62,8 +62,7 @@ impl Naive {
             waiting: Vec::new(),
             arrivals: Vec::new(),
             paused: Vec::new(),
-            ran_on: Vec::new(),
-            run: (0, 5),
+            gaps: Gaps::NONE,
             waited: Vec::new(),
             waits: false,
             bad: Vec::new(),
@@ -77,7 +76,6 @@ impl Naive {
             longest: Nanos::MAX,
             most: 0,
             objective: Nanos::MAX,
-            run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
             slack: Nanos::ZERO,
             bad_rate: 0,
@@ -100,14 +98,13 @@ impl Naive {
             self.rate = Some((count as u64, BUCKET.times(closed)));
             self.pause = self.pause(open - closed..open, first);
             self.pause_of_waiting = self.pause_of_waiting(open - closed..open);
-            self.run = self.run(open - closed..open, first);
-            self.run_wait = self.run_wait(open - closed..open, first);
+            let arrivals: Vec<_> = self.arrivals.iter().map(|&at| (bucket(at), at)).collect();
+            self.gaps = Gaps::of(&arrivals, open);
             self.bad_rate = self.bad_rate(open - closed..open, first);
             self.retarget(latency);
         }
         let gap = now - *self.arrivals.last().unwrap_or(&Nanos::ZERO);
         self.paused.push((gap > self.mean_gap()).then(|| gap - self.mean_gap()));
-        self.ran_on.push(gap <= self.run_gap());
         if self.waits && gap > self.run_gap() {
             self.waited.push((self.bucket, gap - self.run_gap(), true));
         }
@@ -304,7 +301,7 @@ impl Naive {
         let hopeless = self.waiting.first().map(|head| head.deadline - alone);
         let invalid = candidate.map(|c| c.invalid_after - c.delay);
         let in_run = candidate.filter(|c| c.run > 0);
-        let run_over = in_run.map(|c| self.run_end(latency, c.batch, c.latest));
+        let run_over = in_run.map(|c| self.awaited(c.batch, c.latest));
         let last = hopeless.into_iter().chain(invalid).min().map(|last| last + Nanos(1));
         last.into_iter().chain(run_over).min()
     }
@@ -320,7 +317,8 @@ impl Naive {
         let latest = frontrun - network.jitter;
         let deferred = match self.rules.deferral {
             _ if batch == self.most => Nanos::ZERO,
-            Deferral::Expectation => self.expected(latency, batch, latest),
+            Deferral::Expectation if self.rate.is_none() => latest,
+            Deferral::Expectation => self.awaited(batch, latest).min(latest - self.slot_wait),
             Deferral::Fill if self.gathered(latency, batch) => Nanos::ZERO,
             Deferral::Fill | Deferral::Frontrun => latest,
             Deferral::Tenths(tenths) => {
@@ -336,7 +334,7 @@ impl Naive {
             Order::Frontrun => (frontrun, 0),
         };
         let latest = latest - self.slot_wait;
-        let in_run = self.run_end(latency, batch, latest) > now;
+        let in_run = self.awaited(batch, latest) > now;
         Some(Candidate {
             batch,
             exec_at: deferred.max(now + delay),
@@ -370,32 +368,8 @@ impl Naive {
         self.config.slo - network.response - network.before(1) - latency.of(1)
     }
 
-    /// Arrivals that followed in a run, and those that did not and five more.
-    fn run(&self, buckets: Range<u64>, first: Nanos) -> (u64, u64) {
-        let counts = |&(at, _): &(&Nanos, _)| buckets.contains(&((*at - first).0 / BUCKET.0));
-        let arrivals = || self.arrivals.iter().zip(&self.ran_on).filter(counts);
-        let ran_on = arrivals().filter(|&(_, &ran_on)| ran_on).count() as u64;
-        (ran_on, arrivals().count() as u64 - ran_on + 5)
-    }
-
-    /// 9.2 times the mean number of tasks that follow one in a run.
     fn run_tail(&self) -> u16 {
-        let (ran_on, did_not) = self.run;
-        (ran_on * 92 / 10 / did_not).min(Candidate::RUN_MAX.into()) as u16
-    }
-
-    /// Three times the mean of the gaps within runs, at most 1/16 of 1/λ.
-    fn run_wait(&self, buckets: Range<u64>, first: Nanos) -> Nanos {
-        let inside = |at: Nanos| buckets.contains(&((at - first).0 / BUCKET.0));
-        let before = std::iter::once(Nanos::ZERO).chain(self.arrivals.iter().copied());
-        let gaps = self.arrivals.iter().zip(before).map(|(&at, before)| (at, at - before));
-        let in_runs: Vec<u64> = gaps
-            .zip(&self.ran_on)
-            .filter(|&((at, _), &ran_on)| ran_on && inside(at))
-            .map(|((_, gap), _)| gap.0)
-            .collect();
-        let mean = in_runs.iter().sum::<u64>() / (in_runs.len() as u64).max(1);
-        Nanos(mean * 3).min(self.run_gap())
+        self.gaps.run_tail(self.run_gap()).min(Candidate::RUN_MAX.into()) as u16
     }
 
     /// More than βλ tasks.
@@ -404,24 +378,16 @@ impl Naive {
         in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta)
     }
 
-    /// Fewer tasks than are worth waiting for are expected from here on: by λ, and not in a run.
-    fn expected(&self, latency: &Latency, batch: u32, latest: Nanos) -> Nanos {
-        if self.rate.is_none() {
-            return latest;
-        }
+    /// Until when more tasks than are worth waiting for are expected: by pauses, once one has begun.
+    fn awaited(&self, batch: u32, latest: Nanos) -> Nanos {
         let tasks = self.patience(batch);
-        let run_end = self.run_end(latency, batch, latest);
-        let patience = Nanos((self.pause_of_waiting.0 as f64 * tasks) as u64).max(self.slot_wait);
-        (latest - patience).max(run_end)
-    }
-
-    /// When a run that is worth it is over, waited for during a fifth of what a task has to spare.
-    fn run_end(&self, latency: &Latency, batch: u32, latest: Nanos) -> Nanos {
-        let (ran_on, did_not) = self.run;
-        let expects = ran_on as f64 > self.patience(batch).max(0.25) * did_not as f64;
-        let Some(last) = self.arrivals.last().filter(|_| expects) else { return Nanos::ZERO };
-        let spare = self.config.slo - latency.of(batch + 1);
-        (*last + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
+        let by_pause = latest - Nanos((self.pause_of_waiting.0 as f64 * tasks) as u64);
+        let last = *self.arrivals.last().unwrap_or(&Nanos::ZERO);
+        let paused = last + self.mean_gap();
+        if self.pause_of_waiting != self.pause || by_pause >= paused {
+            return by_pause;
+        }
+        (last + self.gaps.awaited(latest - last, tasks)).min(paused)
     }
 
     /// How many more tasks make the present batch notably dearer, in whole sixteenths.
