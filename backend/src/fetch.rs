@@ -182,8 +182,12 @@ mod tests {
         let mut slot = fetching(&[1, 2, 3]);
         slot.settle(0, None);
         let is_in = |frontends: &[u16], task: TaskId| frontends.contains(&task.frontend().0);
-        let aborted =
-            abort_missing(Nanos(now), &mut slot, |task| is_in(owe, task), |task| is_in(unread, task));
+        let aborted = abort_missing(
+            Nanos(now),
+            &mut slot,
+            |task| is_in(owe, task),
+            |task| is_in(unread, task),
+        );
         (aborted.into_iter().map(|(row, _)| row).collect(), slot.fetch_bound())
     }
 
