@@ -103,20 +103,20 @@ impl Operating {
 pub(crate) async fn load(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
     let (operating, table) = permitted(app, asker, name)?;
     operating.change(name, Some(table)).await?;
-    heard(app, name, true).await
+    heard(|| app.client.model(name).is_ok()).await
 }
 
 /// Takes a model away, once its last task has ended.
 pub(crate) async fn unload(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
     let (operating, _) = permitted(app, asker, name)?;
     operating.change(name, None).await?;
-    heard(app, name, false).await
+    heard(|| app.client.model(name).is_err()).await
 }
 
 /// The scheduler has made the change; this process hears of it a moment later.
-async fn heard(app: &App, name: &str, is_there: bool) -> Result<(), Problem> {
+async fn heard(is_so: impl Fn() -> bool) -> Result<(), Problem> {
     let heard = async {
-        while app.client.model(name).is_ok() != is_there {
+        while !is_so() {
             time::sleep(LOOK_EVERY).await;
         }
     };
@@ -181,6 +181,10 @@ pub(crate) fn index(app: &App, asker: &Asker, only_ready: bool) -> Vec<Indexed> 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::runtime;
+
     use super::*;
     use crate::access::asker_of;
 
@@ -197,5 +201,14 @@ mod tests {
             let text = told(&asker, name).unwrap_err();
             assert!(text.ends_with(&format!("no model {name:?}; it has: a, c")), "{text}");
         }
+    }
+
+    #[test]
+    fn who_asks_for_a_change_is_answered_once_the_gateway_has_heard_of_it() {
+        let looks = Cell::new(0);
+        let is_so = || looks.replace(looks.get() + 1) == 3;
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert_eq!(runtime.block_on(heard(is_so)), Ok(()));
+        assert_eq!(looks.get(), 4);
     }
 }
