@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 
 use baton_client::{Clock, Nanos};
 use onnx_files::{BOOL, Dim, FLOAT, INT64, model_file};
-use support::{Cluster, Folder};
+use support::{Cluster, Folder, run};
 
 const C: &str = "-std=c99";
 const CPP: &str = "-std=c++17";
@@ -148,6 +148,10 @@ fn the_example_in_cpp_runs() {
     let refused = installed.output(&classify, &[cluster.addr(), "absent"]);
     let stderr = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && stderr.contains("this client has: m"), "{stderr}");
+    let removed = run(&["model", "remove", "m", "--scheduler", cluster.addr()]);
+    assert!(removed.status.success(), "{removed:?}");
+    let refused = installed.output(&classify, &[cluster.addr()]);
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), "the scheduler serves no model\n");
 }
 
 #[test]

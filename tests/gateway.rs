@@ -17,6 +17,16 @@ use support::{Cluster, Folder};
 
 const QUICK: &str = "/v2/models/quick/infer";
 const SLOW: &str = "/v2/models/slow/infer";
+const READY: &str = "/v2/health/ready";
+
+/// Asks until the answer has this status.
+fn await_status(http: &mut Http, path: &str, status: u16) {
+    let is_so = |_| {
+        thread::park_timeout(Duration::from_millis(100));
+        http.get(path).status == status
+    };
+    assert!((0..600).any(is_so), "{path} is not {status}");
+}
 
 /// A request with these rows of eight bytes.
 fn rows(rows: &[[u8; 8]]) -> Vec<u8> {
@@ -91,25 +101,21 @@ fn a_body_in_chunks_is_a_request_like_any_other() {
 }
 
 #[test]
-fn a_model_is_ready_while_a_backend_is_connected() {
+fn the_gateway_and_its_models_are_ready_while_a_backend_is_connected() {
     let cluster = Cluster::quick_and_slow("gateway-ready");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
-    let mut becomes = |status: u16| {
-        let is_so = |_| {
-            thread::park_timeout(Duration::from_millis(100));
-            http.get("/v2/models/quick/ready").status == status
-        };
-        assert!((0..600).any(is_so), "the model's readiness is not {status}");
-        assert_eq!(http.get("/v2/health/ready").status, 200);
+    let mut become_ready = |status: u16| {
+        await_status(&mut http, "/v2/models/quick/ready", status);
+        await_status(&mut http, READY, status);
     };
-    becomes(503);
+    become_ready(503);
     let backend = cluster.backend("a");
-    becomes(200);
+    become_ready(200);
     let body = Http::connect(&addr).get("/v2/models/quick/ready").body;
     assert_eq!(body, br#"{"name":"quick","ready":true}"#, "KServe's client reads it");
     backend.signal(Signal::KILL);
-    becomes(503);
+    become_ready(503);
 }
 
 #[test]
@@ -182,7 +188,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
         http.send(method, path, "", b"");
         assert_eq!(http.answer().header("allow"), Some(allow), "{method} {path}");
     }
-    for (path, status) in [("/v2/health/ready", 200), ("/v2/models/quick", 200), (QUICK, 405)] {
+    for (path, status) in [("/v2/health/live", 200), ("/v2/models/quick", 200), (QUICK, 405)] {
         http.send("HEAD", path, "", b"");
         assert_eq!(http.answer().status, status, "HEAD {path}");
     }
@@ -224,31 +230,23 @@ fn without_a_scheduler_the_gateway_says_so_and_serves_again_when_it_is_back() {
     let mut cluster = Cluster::quick_and_slow("gateway-scheduler");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
-    for (path, said) in
-        [("/v2/health/live", r#"{"live":true}"#), ("/v2/health/ready", r#"{"ready":true}"#)]
-    {
+    let _backend = cluster.backend("a");
+    await_status(&mut http, READY, 200);
+    for (path, said) in [("/v2/health/live", r#"{"live":true}"#), (READY, r#"{"ready":true}"#)] {
         let answer = http.get(path);
         let body = String::from_utf8_lossy(&answer.body);
         assert_eq!((answer.status, &*body), (200, said), "KServe's client reads it: {path}");
     }
     cluster.scheduler.signal(Signal::KILL);
     cluster.scheduler.await_end();
-    let ready = |http: &mut Http, status: u16| {
-        let is_so = |_| {
-            thread::park_timeout(Duration::from_millis(100));
-            http.get("/v2/health/ready").status == status
-        };
-        assert!((0..600).any(is_so), "ready is not {status}");
-    };
-    ready(&mut http, 503);
+    await_status(&mut http, READY, 503);
     assert_eq!(http.get("/v2/health/live").status, 200);
     assert_eq!(http.get("/v2/models/quick/ready").status, 503);
     let lost = http.post(QUICK, "", &one());
     assert_eq!(lost.status, 503, "{lost:?}");
     check_hints(&lost);
     cluster.kill_and_restart_scheduler();
-    ready(&mut http, 200);
-    let _backend = cluster.backend("a");
+    await_status(&mut http, READY, 200);
     assert_eq!(http.post(QUICK, "", &one()).status, 200);
 }
 

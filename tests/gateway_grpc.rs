@@ -55,10 +55,13 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
     let cluster = Cluster::quick_and_slow("grpc-rows");
     let (_gateway, grpc) = gateway(&cluster);
     check(&grpc.call("ModelInfer", None, &one("quick")), 14, Some("dropped/no_backend"), true);
+    let ready = |grpc: &Grpc| !grpc.call("ServerReady", None, &[]).message().is_empty();
+    assert!(!ready(&grpc), "no model can be inferred");
     let _backend = cluster.backend("a");
     let given = [[1; 8], [2; 8], [3; 8]];
     let ended = grpc.call("ModelInfer", None, &rows("quick", &given));
     check(&ended, 0, Some("completed"), false);
+    assert!(ready(&grpc));
     let answer = InferResponse::decode(ended.message()).unwrap();
     let expected: Vec<u8> = given.iter().flat_map(|row| checksum(row)).collect();
     assert_eq!((&answer.outputs[0].shape[..], &answer.raw), (&[3, 8][..], &vec![expected]));

@@ -181,6 +181,41 @@ fn every_path_named_in_the_documentation_exists() {
     assert!(missing.is_empty(), "there is no such file:\n{}", missing.join("\n"));
 }
 
+/// What a reader can find on a page: its headings, and the words that begin its paragraphs and items.
+fn is_section(page: &str, name: &str) -> bool {
+    let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_heading = |line: &str| line.starts_with('#') && line.contains(name);
+    page.lines().any(is_heading) || text.contains(&format!("*{name}"))
+}
+
+/// The sections named as "`docs/page.md`, *Section*", each with the path of its page.
+fn sections_named(text: &str) -> Vec<(PathBuf, String)> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let after = text.split("`docs/").skip(1).filter_map(|rest| rest.split_once(".md`, *"));
+    let one = |(page, rest): (&str, &str)| {
+        let name = rest.split_once('*')?.0.to_owned();
+        let is_page = page.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+        is_page.then(|| (root().join(format!("docs/{page}.md")), name))
+    };
+    after.filter_map(one).collect()
+}
+
+#[test]
+fn every_section_named_in_the_documentation_exists() {
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for document in files(root(), ".md").into_iter().filter(|path| !path.ends_with("CHANGELOG.md"))
+    {
+        for (page, name) in sections_named(&read(&document)) {
+            count += 1;
+            if !is_section(&read(&page), &name) {
+                missing.push(format!("{}: {}, {name}", document.display(), page.display()));
+            }
+        }
+    }
+    assert!(count > 50, "the scan sees the names of sections");
+    assert!(missing.is_empty(), "there is no such section:\n{}", missing.join("\n"));
+}
+
 #[test]
 fn no_file_is_longer_than_a_reader_keeps_in_mind() {
     let sources = files(root(), ".rs");

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -33,8 +34,15 @@ baton::ticket submit(const baton::model& model) {
     return input->submit();
 }
 
+baton::model choose(const baton::client& client, const char* name) {
+    if (name) return client.model(name);
+    auto models = client.models();
+    if (models.empty()) throw std::runtime_error("the scheduler serves no model");
+    return std::move(models.front());
+}
+
 void run(const baton::client& client, const char* name) {
-    const auto model = name ? client.model(name) : std::move(client.models().at(0));
+    const auto model = choose(client, name);
     print(submit(model).wait());
 
     std::vector<baton::ticket> tickets;

@@ -162,9 +162,13 @@ pub fn why_failed(reason: FailReason) -> &'static str {
             "the backend did not get its input before the batch had to start"
         }
         FailReason::FetchFailed => "the connection broke while the backend read its input",
-        FailReason::Engine => "the engine reported an error, or an answer of the wrong size",
+        FailReason::Engine => {
+            "the engine reported an error, or an answer of the wrong size; the backend's log says which"
+        }
         FailReason::UnknownModel => "the scheduler does not know its model",
-        FailReason::WrongSize => "its input does not have the model's size",
+        FailReason::WrongSize => {
+            "its input is no row of the model's; tensors of lengths that differ are given by their names"
+        }
         FailReason::SchedulerLost => {
             "the scheduler died, was not back in time, and no backend answered"
         }

@@ -54,6 +54,7 @@
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
+//! | `Failed(WrongSize)` | the bytes that the program wrote are no row of the model | give tensors by their names: [`ModelHandle::input_of`] |
 //! | `Failed(SchedulerLost)` | the scheduler was lost and did not return in time, and no backend answered | retry if it still matters |
 //! | `Failed(LeaseExpired)` | no outcome by the deadline and the grace | retry if it still matters |
 //! | `Failed(UnknownModel)` | the scheduler was lost, and the next one does not have the model as it was | submit to another model |
@@ -62,7 +63,7 @@
 //! Both come with an [`EndRecord`]: when the task was submitted and due, when it ended, and which process ended it.
 //! [`Outcome::explain`] puts it into words.
 //!
-//! `Failed(WrongSize)`, `Dropped(FrontendLost)`, and a first `Failed(StaleGeneration)` mean that client
+//! Any other `Failed(WrongSize)`, `Dropped(FrontendLost)`, and a first `Failed(StaleGeneration)` mean that client
 //! and scheduler disagree about memory or membership: bugs worth reporting.
 //!
 //! # Threads

@@ -185,18 +185,14 @@ impl App {
         }
     }
 
-    /// Why this gateway does not serve now.
+    /// Why this gateway cannot have any model inferred now. Which backend serves which model only the scheduler knows.
     pub(crate) fn unready(&self) -> Option<Problem> {
         if *self.drains.borrow() {
             return Some(Problem::unavailable("this gateway ends"));
         }
-        self.client.loss().map(|loss| Problem::unavailable(loss.to_string()))
-    }
-
-    /// Why this gateway cannot have any model inferred now. Which backend serves which model only the scheduler knows.
-    pub(crate) fn unready_models(&self) -> Option<Problem> {
         let none = || Problem::unavailable("no backend is connected: no model can be inferred");
-        self.unready().or_else(|| (self.client.backends() == 0).then(none))
+        let lost = self.client.loss().map(|loss| Problem::unavailable(loss.to_string()));
+        lost.or_else(|| (self.client.backends() == 0).then(none))
     }
 }
 

@@ -10,7 +10,10 @@ import baton
 
 def main(scheduler: str = "127.0.0.1:7700", name: str | None = None) -> None:
     with baton.connect(scheduler) as client:
-        model = client.model(name) if name else client.models()[0]
+        names = [name] if name else [model.name for model in client.models()]
+        if not names:
+            sys.exit("the scheduler serves no model")
+        model = client.model(names[0])
         input = model.input()  # a free slot, yours alone
         input[:] = 0  # written where backends will read it
         outcome = input.submit(within=model.slo_s).wait()

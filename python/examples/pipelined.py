@@ -12,7 +12,10 @@ import baton
 
 async def main(scheduler: str = "127.0.0.1:7700", name: str | None = None, tasks: str = "1000") -> None:
     async with await baton.connect_async(scheduler) as client:
-        model = client.model(name) if name else client.models()[0]
+        names = [name] if name else [model.name for model in client.models()]
+        if not names:
+            sys.exit("the scheduler serves no model")
+        model = client.model(names[0])
         row = bytes(model.input_bytes)
         # Those for which no slot is free wait for one, in order.
         outcomes = await asyncio.gather(*(model.infer(row) for _ in range(int(tasks))))

@@ -1,6 +1,8 @@
 //! The command line.
 
 mod bench;
+#[cfg(test)]
+mod documented;
 mod examples;
 mod gateway;
 mod gateway_bench;

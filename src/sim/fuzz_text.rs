@@ -65,6 +65,9 @@ pub(super) const QUANTILES: &str =
     "                               min     1%     5%    25%    50%    75%    95%    99%    max\n";
 
 pub(super) fn quantile_line(name: &str, of: &Quantiles) -> String {
+    if of.count == 0 {
+        return format!("{name:<27} no scenario has it\n");
+    }
     let values = [of.min, of.p1, of.p5, of.p25, of.p50, of.p75, of.p95, of.p99, of.max];
     let values: String = values.iter().map(|value| format!(" {value:>6.3}")).collect();
     format!("{name:<27}{values}\n")
@@ -118,4 +121,29 @@ fn one(row: &Row) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_scenario_has_is_not_zero() {
+        let zero = 0.0;
+        let mut of = Quantiles {
+            count: 0,
+            min: zero,
+            p1: zero,
+            p5: zero,
+            p25: zero,
+            p50: zero,
+            p75: zero,
+            p95: zero,
+            p99: zero,
+            max: zero,
+        };
+        assert!(quantile_line("few", &of).ends_with(" no scenario has it\n"));
+        of.count = 1;
+        assert_eq!(quantile_line("few", &of).matches("0.000").count(), 9);
+    }
 }

@@ -284,9 +284,7 @@ fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8
     Ok(match method {
         "ServerLive" => flag(true),
         "ServerReady" => flag(app.unready().is_none()),
-        "ModelReady" => {
-            flag(app.model(asker, &{ name }()?).is_ok() && app.unready_models().is_none())
-        }
+        "ModelReady" => flag(app.model(asker, &{ name }()?).is_ok() && app.unready().is_none()),
         "ServerMetadata" => server(app).encode_to_vec(),
         "ModelMetadata" => {
             encode::metadata(&app.described(&app.model(asker, &{ name }()?)?)).encode_to_vec()

@@ -221,7 +221,7 @@ fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
         Route::Ready => app.unready().map_or_else(|| Ok(json!({ "ready": true })), Err)?,
         Route::ModelReady(name) => {
             let ready = json!({ "name": app.model(asker, name)?.name(), "ready": true });
-            app.unready_models().map_or(Ok(ready), Err)?
+            app.unready().map_or(Ok(ready), Err)?
         }
         Route::Server => describe::server(app.memory.is_some()),
         Route::Metadata(name) => describe::metadata(&app.described(&app.model(asker, name)?)),

@@ -75,7 +75,10 @@ pub fn route(path: &str) -> Result<Route<'_>, Problem> {
     let unknown = || {
         Problem::new(
             Kind::NotFound,
-            format!("there is nothing at {path}; the protocol begins at /v2"),
+            format!(
+                "there is nothing at {path}; GET /v2/models/NAME describes a model, \
+                 POST /v2/repository/index lists all, and POST /v2/models/NAME/infer infers"
+            ),
         )
     };
     let mut all = path.split('/').filter(|part| !part.is_empty());

@@ -249,6 +249,8 @@ fn the_text_says_why() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.contains("dropped (window)") && text.contains("(floor "), "{text}");
+    let none = of(ONE_GPU, "symphony", 10.0, Subject::Dropped(1)).to_string();
+    assert!(none.contains("no task of this run ended so"), "{none}");
 }
 
 /// One slot with room for one model, and two models that take turns.

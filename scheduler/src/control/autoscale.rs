@@ -1,5 +1,7 @@
 //! How many GPUs the traffic of each sub-cluster needs: what an autoscaler reads.
 
+use std::collections::VecDeque;
+
 use baton_core::{Nanos, SubclusterId, gpus_needed};
 use baton_rdma::Transport;
 
@@ -12,11 +14,20 @@ const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
 /// otherwise be two changes.
 const FALL_LASTS: Nanos = Nanos::from_millis(60_000);
 
+/// Requests that say what part of all is lost: of fewer, chance alone may lose the 1 % that asks for another GPU.
+const REQUESTS_ENOUGH: u64 = 300;
+/// Looks that count while their requests are fewer: five seconds, of which the load is the mean too.
+const LOOKS_MAX: usize = 5;
+/// Fewer lost tasks may be chance, however few came.
+const LOST_MIN: u64 = 3;
+
 /// What was known at the last look, by sub-cluster.
 #[derive(Debug)]
 pub(super) struct Autoscale {
     /// Requests and lost tasks in total.
     seen: Vec<(u64, u64)>,
+    /// What came between the last looks, the newest first.
+    looks: Vec<VecDeque<(u64, u64)>>,
     needed: Vec<u32>,
     told: Vec<u32>,
     /// Since when the need is below the one told.
@@ -33,6 +44,7 @@ impl Autoscale {
         let nothing = vec![0; subclusters];
         Self {
             seen: vec![(0, 0); subclusters],
+            looks: vec![VecDeque::with_capacity(LOOKS_MAX); subclusters],
             needed: nothing.clone(),
             told: nothing,
             lower_since: vec![None; subclusters],
@@ -64,14 +76,24 @@ impl Autoscale {
         news
     }
 
-    /// The part of the requests since the last look that was lost, in 1/65536.
+    /// The part of the requests of the last second that was lost, or of up to five where they are few, in 1/65536.
     fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
         let (requests_seen, lost_seen) =
             std::mem::replace(&mut self.seen[subcluster], (requests, lost));
         // What a removed model had is not counted any more.
-        let requests = requests.saturating_sub(requests_seen);
-        let lost = lost.saturating_sub(lost_seen);
-        ((lost << 16) / requests.max(1)).min(u32::MAX.into()) as u32
+        let news = (requests.saturating_sub(requests_seen), lost.saturating_sub(lost_seen));
+        let looks = &mut self.looks[subcluster];
+        looks.truncate(LOOKS_MAX - 1);
+        looks.push_front(news);
+        let (mut requests, mut lost) = (0, 0);
+        for look in looks.iter() {
+            (requests, lost) = (requests + look.0, lost + look.1);
+            if requests >= REQUESTS_ENOUGH {
+                break;
+            }
+        }
+        let is_chance = lost < LOST_MIN;
+        if is_chance { 0 } else { ((lost << 16) / requests.max(1)).min(u32::MAX.into()) as u32 }
     }
 }
 
@@ -152,10 +174,25 @@ mod tests {
     fn losses_are_a_part_of_the_requests_since_the_last_look() {
         let mut scale = Autoscale::of(2);
         assert_eq!(scale.bad_rate(1, 1_000_000, 0), 0);
-        assert_eq!(scale.bad_rate(1, 1_000_100, 25), 1 << 14);
-        assert_eq!(scale.bad_rate(1, 1_000_200, 25), 0, "no more were lost");
-        assert_eq!(scale.bad_rate(0, 4, 1), 1 << 14, "of another sub-cluster");
+        assert_eq!(scale.bad_rate(1, 1_000_400, 100), 1 << 14);
+        assert_eq!(scale.bad_rate(1, 1_000_700, 100), 0, "no more were lost");
+        assert_eq!(scale.bad_rate(0, 16, 4), 1 << 14, "of another sub-cluster");
         assert_eq!(scale.bad_rate(1, 50, 0), 0, "a model has gone");
-        assert_eq!(scale.bad_rate(1, 150, 50), 1 << 15, "what counts is what has come since");
+        assert_eq!(scale.bad_rate(1, 450, 200), 1 << 15, "what counts is what has come since");
+    }
+
+    /// One of twenty tasks is 5 %, and says nothing; twenty a second of which each second loses one say it in the third.
+    #[test]
+    fn few_losses_of_few_tasks_are_chance_until_five_seconds_say_the_same() {
+        let mut scale = Autoscale::of(2);
+        let one_percent = (1 << 16) / 100;
+        assert_eq!(scale.bad_rate(0, 20, 1), 0);
+        assert_eq!(scale.bad_rate(0, 40, 2), 0);
+        assert!(scale.bad_rate(0, 60, 3) > one_percent);
+        let later: Vec<u32> = (4..=8).map(|look| scale.bad_rate(0, 20 * look, 3)).collect();
+        assert!(later[..2].iter().all(|rate| *rate > one_percent), "{later:?}");
+        assert_eq!(later[2..], [0, 0, 0], "the first of the three is five seconds old");
+        assert_eq!(scale.bad_rate(1, 290, 2), 0);
+        assert!(scale.bad_rate(1, 580, 5) < one_percent, "of all requests that were needed");
     }
 }

@@ -9,7 +9,7 @@ use crate::cluster_file::check;
 use crate::cluster_file::cluster::{ModelSpec, NetworkSpec};
 use crate::cluster_file::model;
 use crate::cluster_file::problem::{Findings, Problem};
-use crate::cluster_file::section::Section;
+use crate::cluster_file::section::{NOT_A_KEY, Section};
 use crate::cluster_file::tables::{Entry, Subclusters};
 
 /// A model that is added.
@@ -182,7 +182,9 @@ fn read_one<T>(
         None
     };
     let (problems, warnings) = findings.into_sorted();
-    let problems: Vec<Problem> = problems.into_iter().map(without_place).collect();
+    let mut problems: Vec<Problem> = problems.into_iter().map(without_place).collect();
+    // A misspelt key is also why others seem to be missing, and without lines only the order says so.
+    problems.sort_by_key(|problem| problem.what != NOT_A_KEY);
     match found {
         Some(found) if problems.is_empty() => (Ok(found), warnings),
         _ => (Err(problems), warnings),
@@ -215,6 +217,8 @@ mod tests {
             said.starts_with("batchmax: is not a key of this table; fix: write batch_max"),
             "{said}"
         );
+        let said = problems("[[model]]\nname = \"a\"\nslo = 25\n");
+        assert!(said.starts_with("slo: is not a key"), "it explains what is missing: {said}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::machine::CpuSet;
 
 /// Longest name of a model, backend or sub-cluster: it travels in catalogue messages.
 const NAME_BYTES_MAX: usize = 64;
+/// What is wrong with a key that no reader knows.
+pub(super) const NOT_A_KEY: &str = "is not a key of this table";
 
 type Value<'a> = Spanned<DeValue<'a>>;
 type ByName<T> = BTreeMap<String, T>;
@@ -263,7 +265,7 @@ impl<'a> Section<'a> {
                     (None, Some(key)) => format!("write {key}, or another of: {known}"),
                     (None, None) => format!("remove it, or use one of: {known}"),
                 };
-                self.findings.problem(place, "is not a key of this table", fix);
+                self.findings.problem(place, NOT_A_KEY, fix);
             }
         }
     }

@@ -18,7 +18,14 @@ impl Display for Explanation {
         self.batches.iter().try_for_each(|batch| write!(f, "\n{batch}"))?;
         self.tasks.iter().try_for_each(|task| write!(f, "\n{task}"))?;
         let nothing = self.moment.is_none() && self.batches.is_empty() && self.tasks.is_empty();
-        if nothing { writeln!(f, "\nno such task in this run") } else { Ok(()) }
+        if nothing {
+            writeln!(
+                f,
+                "\nno task of this run ended so after the warm-up; a higher --rate loses some"
+            )
+        } else {
+            Ok(())
+        }
     }
 }
 

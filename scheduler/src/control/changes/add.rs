@@ -70,7 +70,8 @@ impl<T: Transport> ControlThread<T> {
         let catalog = &mut self.parts.catalog;
         if replaces.is_none() && catalog.named(&spec.name).is_some() {
             return Err(format!(
-                "there is a model named `{}` already; remove it first, or choose another name",
+                "there is a model named `{0}` already; exchange it (`baton model set {0} file=FILE`), remove it first, \
+                 or choose another name",
                 spec.name
             ));
         }
