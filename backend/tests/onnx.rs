@@ -218,6 +218,50 @@ fn a_row_that_is_none_of_the_models_fails_alone() {
     assert_eq!(answers[2], Err(FailReason::WrongSize));
 }
 
+/// An index that is out of range fails the whole call of ONNX Runtime.
+#[test]
+fn a_row_that_cannot_be_executed_fails_alone() {
+    if !has_runtime() {
+        return;
+    }
+    let some = [Dim::Dynamic, Dim::Fixed(1)];
+    let inputs = [("words", FLOAT, &[Dim::Fixed(4)][..]), ("ids", INT64, &some[..])];
+    let file =
+        model_file(&[("Gather", "words,ids", "found")], &inputs, &[("found", FLOAT, &some[..])]);
+    let keys = "constants = { words = [10.0, 11.0, 12.0, 13.0] }\nbatch_max = 64";
+    let spec = spec(&scratch("words.onnx", &file), keys);
+    let mut engine = load(&spec).unwrap();
+    for (count, bad) in [(64, &[0][..]), (64, &[17]), (63, &[62]), (8, &[3, 4])] {
+        let id = |row: i64| if bad.contains(&row) { 4 } else { row % 4 };
+        let rows: Vec<Vec<u8>> = (0..count).map(|row| id(row).to_le_bytes().to_vec()).collect();
+        for (row, answer) in (0..).zip(execute(&mut engine, &spec, &rows)) {
+            let right = bytes(&[10.0 + (row % 4) as f32]);
+            let expected = if bad.contains(&row) { Err(FailReason::Engine) } else { Ok(right) };
+            assert_eq!(answer, expected, "row {row} of {count}");
+        }
+    }
+}
+
+/// Its rows execute alone, which is no reason to serve it.
+#[test]
+fn a_model_whose_larger_batches_do_not_execute_is_refused() {
+    if !has_runtime() {
+        return;
+    }
+    let inputs =
+        [("x", INT64, &[Dim::Dynamic, Dim::Fixed(1)][..]), ("axes", INT64, &[Dim::Fixed(1)])];
+    let file = model_file(&[("Squeeze", "x,axes", "y")], &inputs, &[("y", INT64, &[Dim::Dynamic])]);
+    let spec = |batch_max| {
+        spec(
+            &scratch("one-by-one.onnx", &file),
+            &format!("constants = {{ axes = [0] }}\nbatch_max = {batch_max}"),
+        )
+    };
+    assert!(load(&spec(1)).is_ok());
+    let refused = load(&spec(4)).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("a batch of 4 does not execute"), "{refused}");
+}
+
 #[test]
 fn a_model_that_is_unloaded_is_gone_and_can_come_back() {
     if !has_runtime() {

@@ -232,3 +232,13 @@ pub enum EngineError {
         problem: String,
     },
 }
+
+impl EngineError {
+    /// The model whose batch failed.
+    pub(crate) fn model(&self) -> Option<ModelId> {
+        match self {
+            Self::Execute { model, .. } => Some(*model),
+            _ => None,
+        }
+    }
+}

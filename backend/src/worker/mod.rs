@@ -218,7 +218,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     fn on_collected(&mut self, gpu: usize, back: Collected, now: Nanos) {
         if let Collected::Executed(Err(error)) = &back {
-            tracing::error!(gpu, %error, "an action failed");
+            let model = error.model().and_then(|id| self.models.spec(id));
+            tracing::error!(gpu, model = model.map(|spec| &*spec.name), %error, "an action failed");
             self.counters.engine_failed(error);
         }
         match back {

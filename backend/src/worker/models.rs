@@ -197,7 +197,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn serve_added(&mut self, local: ModelId, now: Nanos) {
         let Some(served) = self.models.hold() else { return };
         self.counters.models_added += 1;
-        tracing::info!(model = served.id.0, "a model was added");
+        let name = self.models.spec(local).map(|spec| &*spec.name);
+        tracing::info!(model = served.id.0, name, "a model was added");
         let weights = self.models.spec(local).and_then(|spec| spec.weights);
         let pages = self.config.weights_cache.zip(weights).map(|(cache, of)| cache.pages_of(of));
         let profiles = self.models.profiles(local);

@@ -13,6 +13,10 @@ use super::super::{Inputs, Outputs};
 use super::finite::is_finite;
 use super::{CONTROL, Model, strided, tensors, text};
 
+/// Further executions of a batch in which some could not be executed: enough to find one bad row of 64, and a bound on what a
+/// frontend that sends nothing else takes from the slot.
+pub(super) const SEARCHES_MAX: u32 = 12;
+
 /// Rows that execute together.
 struct Group<'a> {
     rows: Vec<u32>,
@@ -20,13 +24,23 @@ struct Group<'a> {
     tensors: Vec<Vec<TensorRef<'a>>>,
 }
 
+impl Group<'_> {
+    /// The two halves of a group of several rows.
+    fn halves(mut self) -> [Self; 2] {
+        let half = self.rows.len() / 2;
+        let (rows, tensors) = (self.rows.split_off(half), self.tensors.split_off(half));
+        [self, Self { rows, tensors }]
+    }
+}
+
 impl Model {
-    /// Answers each row, or says why not. An error: no row could be executed.
+    /// Answers each row, or says why not, with `searches_max` further executions at most. An error: no row could be executed.
     pub(super) fn execute(
         &mut self,
         variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
+        searches_max: u32,
     ) -> Result<(), String> {
         if variant >= self.variants {
             return Err(format!("it has no variant {variant}"));
@@ -36,25 +50,40 @@ impl Model {
         {
             return self.execute_in_place(variant, whole, inputs.len(), outputs);
         }
-        let mut problem = None;
-        let mut executed = 0;
-        for group in groups(&self.signature.input, inputs, outputs) {
-            match self.execute_group(variant, &group, outputs) {
-                Ok(()) => executed += group.rows.len(),
-                Err(error) => {
-                    group.rows.iter().for_each(|&row| outputs.set(row, Err(FailReason::Engine)));
-                    problem = Some(error);
-                }
+        let (mut problem, mut executed, mut searches) = (None, 0, 0);
+        let mut left = groups(&self.signature.input, inputs, outputs);
+        while let Some(group) = left.pop() {
+            let Err(error) = self.execute_group(variant, &group, outputs) else {
+                executed += group.rows.len();
+                continue;
+            };
+            problem = Some(error);
+            // One row, such as one with an index out of range, fails all that execute with it.
+            if group.rows.len() > 1 && searches < searches_max {
+                searches += 2;
+                left.extend(group.halves());
+            } else {
+                group.rows.iter().for_each(|&row| outputs.set(row, Err(FailReason::Engine)));
             }
         }
         match problem {
             Some(problem) if executed == 0 => Err(problem),
-            // Any frontend can cause this with each of its tasks: they are counted, and their outcomes say it.
             Some(problem) => {
-                tracing::debug!(problem, "rows of some shapes could not be executed");
+                self.warn(&problem);
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Warns once: any frontend can cause this with each of its tasks. Their outcomes say it.
+    fn warn(&mut self, problem: &str) {
+        if !std::mem::replace(&mut self.has_refused, true) {
+            tracing::warn!(
+                model = self.name,
+                problem,
+                "a row cannot be executed: its task fails (engine), and later ones will without a word; look at the inputs"
+            );
         }
     }
 

@@ -51,6 +51,9 @@ pub struct Onnx {
 
 /// A model that is loaded.
 pub(super) struct Model {
+    name: String,
+    /// Rows that cannot be executed: the log has said so once.
+    has_refused: bool,
     /// One for each variant that has a file of its own; otherwise one.
     sessions: Vec<Session>,
     /// The shape of the input that selects the variant, if the file has one.
@@ -124,7 +127,9 @@ impl BlockingEngine for Onnx {
         let batch = inputs.len();
         let failed = |problem| EngineError::Execute { model, batch, problem };
         match self.models.get_mut(model.0 as usize) {
-            Some(Some(model)) => model.execute(variant, inputs, outputs).map_err(failed),
+            Some(Some(model)) => {
+                model.execute(variant, inputs, outputs, batch::SEARCHES_MAX).map_err(failed)
+            }
             _ => Err(failed("not loaded".into())),
         }
     }
@@ -251,6 +256,8 @@ impl Model {
             constants,
             in_place,
             finite: None,
+            has_refused: false,
+            name: spec.name.clone(),
         })
     }
 
@@ -262,7 +269,7 @@ impl Model {
             let rows = Zeros::new(&self.signature, batch);
             let mut outputs = Outputs::default();
             outputs.reset(batch, self.signature.output.bytes_max());
-            self.execute(variant, rows.inputs(), &mut outputs).map_err(|problem| {
+            self.execute(variant, rows.inputs(), &mut outputs, 0).map_err(|problem| {
                 let fix =
                     "correct dims, batch_dim, input_shape, outputs or batch_max, or export the model anew";
                 let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
