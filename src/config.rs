@@ -1,6 +1,7 @@
 //! `baton config check`.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use baton_backend::execute::{BlockingEngine, Cuda, Engine, EngineError, HostStore, Onnx};
@@ -33,7 +34,8 @@ pub(crate) fn check(file: &Path) -> CommandResult {
             let (line, mut problems) = models(file, &cluster);
             line.map_or(Ok(()), |line| say(&line))?;
             expiring(&cluster)
-                .iter()
+                .into_iter()
+                .chain(gateway_warnings(&cluster))
                 .try_for_each(|warning| say(&format!("warning: {warning}")))?;
             problems.extend(certificate_problems(&cluster));
             problems.extend(etcd_problem(&cluster));
@@ -122,6 +124,18 @@ fn expiring(cluster: &Cluster) -> Vec<String> {
     let files = members.map(|tls| (certificates::MEMBERS, &tls.cert)).into_iter();
     let files = files.chain(clients.map(|tls| ("gateway.cert", &tls.cert)));
     files.filter_map(|(key, file)| certificates::expiring(key, file)).collect()
+}
+
+/// Of the files that the gateway reads: its host may be another one.
+fn gateway_warnings(cluster: &Cluster) -> Vec<String> {
+    let tls = cluster.gateway.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]);
+    let tokens = cluster.gateway.tokens.iter().map(|token| &token.file);
+    let warning = |file: &PathBuf| {
+        let error = File::open(file).err()?;
+        let file = file.display();
+        Some(format!("gateway: {file} cannot be read here: {error}; the gateway's host needs it"))
+    };
+    tls.chain(tokens).filter_map(warning).collect()
 }
 
 fn etcd_problem(cluster: &Cluster) -> Option<String> {

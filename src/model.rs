@@ -21,7 +21,7 @@ use crate::args::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, Sched
 use crate::extents;
 use crate::import;
 use crate::live::Live;
-use crate::output::{aligned, load_cluster, locator, say};
+use crate::output::{aligned, locator, read_cluster, say};
 
 /// How long the scheduler may take to answer at all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub(crate) fn run(command: &ModelCommand) -> CommandResult {
 pub(crate) fn connect(of: &SchedulerOf) -> Result<Operator, Box<dyn Error>> {
     let (locator, tls) = match (&of.config, of.scheduler) {
         (Some(file), given) => {
-            let cluster = load_cluster(file)?;
+            let cluster = read_cluster(file)?;
             (locator(&cluster, given)?, cluster.fabric.tls)
         }
         (None, Some(addr)) => (addr.into(), None),

@@ -109,9 +109,16 @@ pub(crate) fn complain(text: &str) {
 
 /// The cluster of a file; its problems as one error.
 pub(crate) fn load_cluster(file: &Path) -> Result<Cluster, String> {
-    baton_topo::load_cluster(file).map_err(|problems| {
-        format!("the cluster file cannot be used:\n{}", Problem::lines(&problems))
-    })
+    baton_topo::load_cluster(file).map_err(|problems| unusable(&problems))
+}
+
+/// Without its warnings: they are for who checks the file or starts a process of it, not for who asks a running cluster.
+pub(crate) fn read_cluster(file: &Path) -> Result<Cluster, String> {
+    baton_topo::check_cluster(file).cluster.map_err(|problems| unusable(&problems))
+}
+
+fn unusable(problems: &[Problem]) -> String {
+    format!("the cluster file cannot be used:\n{}", Problem::lines(problems))
 }
 
 /// Where members find the scheduler: as given, else where etcd says that it leads, else where the file

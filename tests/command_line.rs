@@ -181,3 +181,25 @@ fn a_journal_that_is_none_is_found_by_config_check() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("is no journal of changes"), "{}", stdout(&output));
 }
+
+#[test]
+fn a_file_that_only_the_gateway_reads_and_this_host_lacks_is_a_warning() {
+    let folder = Folder::new("check-gateway");
+    let with_token = format!("{GOOD}[[gateway.token]]\nname = \"t\"\nfile = \"t.token\"\n");
+    let file = folder.write("cluster.toml", &with_token);
+    let warns = |output: &Output| stdout(output).contains("t.token cannot be read here");
+    let output = run(&["config", "check", &file]);
+    assert!(warns(&output) && output.status.success(), "{}", stdout(&output));
+    folder.write("t.token", "0123456789abcdef");
+    let output = run(&["config", "check", &file]);
+    assert!(!warns(&output) && output.status.success(), "{}", stdout(&output));
+}
+
+#[test]
+fn who_asks_a_running_cluster_hears_no_warnings_of_its_file() {
+    let folder = Folder::new("quiet");
+    let file = folder.write("cluster.toml", &GOOD.replace(":7700", ":1"));
+    let output = run(&["status", "--config", &file]);
+    let said = stderr(&output);
+    assert!(said.starts_with("baton: cannot connect") && said.lines().count() == 1, "{said}");
+}

@@ -287,6 +287,12 @@ sub-cluster default: 2 GPU slots: b (2)
     let scraped = format!("[scheduler]\nmetrics = \"127.0.0.1:1\"\n{text}metrics = \"[::1]:2\"\n");
     let scraped = good(&scraped).to_string();
     assert!(scraped.contains("\nmetrics: scheduler at 127.0.0.1:1, b at [::1]:2\n"), "{scraped}");
+    let gateway = "[gateway]\ncert = \"g.pem\"\nkey = \"g.key\"\nshared_memory_mib = 64\n\
+        [[gateway.token]]\nname = \"t\"\nfile = \"t.token\"\nmax_rps = 5\n\
+        [[gateway.token]]\nname = \"u\"\nfile = \"u.token\"\n";
+    let guarded = good(&(text.clone() + gateway)).to_string();
+    let line = "g.pem; tokens of t (5 tasks/s), u; 64 MiB of shared memory\nsub-cluster";
+    assert!(guarded.contains("\ngateways: TLS, as ") && guarded.contains(line), "{guarded}");
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));

@@ -6,6 +6,7 @@ use baton_types::{Profile, SubclusterId};
 
 use crate::cluster_file::cluster::{BackendSpec, Cluster, EngineSpec, ModelSpec};
 use crate::cluster_file::device::Device;
+use crate::cluster_file::gateway::{GatewaySpec, TokenSpec};
 use crate::cluster_file::variants::per_cent;
 
 impl fmt::Display for Cluster {
@@ -43,12 +44,29 @@ impl fmt::Display for Cluster {
             None => writeln!(f, "connections: not encrypted, peers not authenticated")?,
         }
         writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
+        write_gateway(f, &self.gateway)?;
         write_metrics(f, self)?;
         for (index, name) in self.subclusters.iter().enumerate() {
             write_subcluster(f, self, SubclusterId(index as u32), name)?;
         }
         Ok(())
     }
+}
+
+/// Nothing without the table.
+fn write_gateway(f: &mut fmt::Formatter<'_>, gateway: &GatewaySpec) -> fmt::Result {
+    let mut parts = Vec::new();
+    parts.extend(gateway.tls.as_ref().map(|tls| format!("TLS, as {}", tls.cert.display())));
+    let token = |token: &TokenSpec| {
+        let limit = token.max_rps.map(|rps| format!(" ({rps} tasks/s)")).unwrap_or_default();
+        format!("{}{limit}", token.name)
+    };
+    let tokens: Vec<String> = gateway.tokens.iter().map(token).collect();
+    let images: Vec<&str> = gateway.images.iter().map(|image| &*image.model).collect();
+    parts.extend((!tokens.is_empty()).then(|| format!("tokens of {}", tokens.join(", "))));
+    parts.extend((!images.is_empty()).then(|| format!("images for {}", images.join(", "))));
+    parts.extend(gateway.shared_memory_mib.map(|mib| format!("{mib} MiB of shared memory")));
+    if parts.is_empty() { Ok(()) } else { writeln!(f, "gateways: {}", parts.join("; ")) }
 }
 
 /// Nothing without an address.
