@@ -258,9 +258,9 @@ fn a_steady_stream_needs_few_candidates() {
     assert!(lazy * 3 < prompt * 2, "{lazy} candidates instead of {prompt}");
 }
 
-/// How many tasks the candidate of either twin has once something has changed that its former one was formed by, and
-/// another task has come.
-fn batches_after(change: impl Fn(&mut ModelState)) -> [u32; 2] {
+/// The old profile says how long the arrivals may go without a look.
+#[test]
+fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
     let ms = Nanos::from_millis;
     let mut twins = Twins::of(&ModelConfig {
         id: ModelId(0),
@@ -278,18 +278,9 @@ fn batches_after(change: impl Fn(&mut ModelState)) -> [u32; 2] {
         [&twins.lazy, &twins.prompt].map(|twin| twin.0.candidate().expect("tasks wait").batch)
     };
     assert_eq!(batches(&twins), [1, 3], "nothing of it is due for long");
-    twins.both(|model, _, _| change(model));
-    twins.requests(ms(60), 1);
-    batches(&twins)
-}
-
-/// The old one says how long the arrivals may go without a look.
-#[test]
-fn another_profile_or_objective_ends_the_quiet_period() {
-    let ms = Nanos::from_millis;
     let slower = Profile::linear(ms(2), ms(40), 32).expect("it is a line");
     let patience = Patience::new(&slower);
-    let profiles = std::slice::from_ref(&slower);
-    assert_eq!(batches_after(|model| model.set_profiles(profiles, patience.clone())), [4, 4]);
-    assert_eq!(batches_after(|model| model.set_objective(ms(40))), [4, 4]);
+    twins.both(|model, _, _| model.set_profiles(std::slice::from_ref(&slower), patience.clone()));
+    twins.requests(ms(60), 1);
+    assert_eq!(batches(&twins), [4, 4]);
 }
