@@ -296,8 +296,14 @@ fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_not
     await_count("reloads_failed", 4.0);
     exchange(&file, text.as_bytes());
     await_count("reloads", 3.0);
-    // Two files that belong together: between them the gateway may find that they do not.
+    // Two files that belong together: between them the gateway finds that they do not.
     exchange(&issued.key, &std::fs::read(&renewed.key).unwrap());
+    await_count("reloads_failed", 5.0);
+    exchange(&token, b"0123456789abcdef\n");
+    await_count("reloads_failed", 6.0);
+    assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200", "the tokens are as before");
+    exchange(&token, b"fedcba9876543210\n");
+    await_count("reloads_failed", 7.0);
     exchange(&issued.cert, &std::fs::read(&renewed.cert).unwrap());
     await_count("reloads", 4.0);
     assert_eq!(status(&other, "fedcba9876543210").unwrap(), "200");

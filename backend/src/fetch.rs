@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::fetch_time::FetchTime;
 use crate::gpu::Gpu;
 use crate::peers::Peers;
-use crate::slot::Phase;
+use crate::slot::{BatchSlot, Phase};
 
 /// Which row of which batch slot of which GPU slot a READ is for, packed into its tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,25 +114,36 @@ pub(crate) fn abort_due<E, T: Transport>(
     for (gpu_index, gpu) in gpus.iter_mut().enumerate() {
         for (slot_index, slot) in gpu.slots.iter_mut().enumerate() {
             let conn = |task: TaskId| peers.conn(task.frontend());
-            let owes = |task: TaskId| conn(task).is_some_and(|conn| transport.owes(conn));
-            let Some(bound) = slot.fetch_bound() else { continue };
-            let is_due = bound <= now;
-            if !is_due && !slot.is_held_up_by(owes) {
-                continue;
-            }
-            let may_be_here =
-                slot.missing().filter_map(conn).any(|conn| transport.has_unread(conn));
-            if !is_due && may_be_here {
-                continue;
-            }
-            slot.abort_missing(may_be_here, |row, task| {
+            let owes = |task| conn(task).is_some_and(|conn| transport.owes(conn));
+            let has_unread = |task| conn(task).is_some_and(|conn| transport.has_unread(conn));
+            for (row, task) in abort_missing(now, slot, owes, has_unread) {
                 aborted += 1;
                 if let Some(conn) = conn(task) {
                     let target = Target { gpu: gpu_index, slot: slot_index, row };
                     transport.abort_read(conn, target.tag());
                 }
-            });
+            }
         }
+    }
+    aborted
+}
+
+/// The rows of one batch that are given up now, with their tasks.
+fn abort_missing(
+    now: Nanos,
+    slot: &mut BatchSlot,
+    owes: impl Fn(TaskId) -> bool,
+    has_unread: impl Fn(TaskId) -> bool,
+) -> Vec<(u32, TaskId)> {
+    let mut aborted = Vec::new();
+    let Some(bound) = slot.fetch_bound() else { return aborted };
+    let is_due = bound <= now;
+    if !is_due && !slot.is_held_up_by(owes) {
+        return aborted;
+    }
+    let may_be_here = slot.missing().any(has_unread);
+    if is_due || !may_be_here {
+        slot.abort_missing(may_be_here, |row, task| aborted.push((row, task)));
     }
     aborted
 }
@@ -163,6 +174,53 @@ pub(crate) fn vanish<E, T: Transport>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::tests::{fetching, task};
+
+    /// A batch of three frontends that may start from 50 ns on, and of which the first row is here. Frontends are named by
+    /// their numbers.
+    fn aborted(now: u64, owe: &[u16], unread: &[u16]) -> (Vec<u32>, Option<Nanos>) {
+        let mut slot = fetching(&[1, 2, 3]);
+        slot.settle(0, None);
+        let is_in = |frontends: &[u16], task: TaskId| frontends.contains(&task.frontend().0);
+        let aborted = abort_missing(
+            Nanos(now),
+            &mut slot,
+            |task| is_in(owe, task),
+            |task| is_in(unread, task),
+        );
+        (aborted.into_iter().map(|(row, _)| row).collect(), slot.fetch_bound())
+    }
+
+    #[test]
+    fn missing_rows_have_until_the_window_ends_and_longer_if_one_of_them_may_be_here_unread() {
+        let last = fetching(&[1]).action().map(|action| action.expires_at() + Nanos(1));
+        let waits = Some(Nanos(50));
+        assert_eq!(aborted(49, &[], &[]), (vec![], waits));
+        assert_eq!(aborted(50, &[], &[]), (vec![1, 2], None));
+        for unread in [&[2][..], &[3], &[2, 3]] {
+            assert_eq!(aborted(50, &[], unread), (vec![], last), "{unread:?}");
+        }
+        assert_eq!(aborted(50, &[], &[1]), (vec![1, 2], None), "that one is here");
+    }
+
+    #[test]
+    fn rows_of_frontends_that_owe_answers_are_given_up_before_unless_one_may_be_here_unread() {
+        let waits = (vec![], Some(Nanos(50)));
+        assert_eq!(aborted(0, &[2, 3], &[]), (vec![1, 2], None));
+        assert_eq!(aborted(0, &[2], &[]), waits, "the third may come");
+        for unread in [&[2][..], &[3], &[2, 3]] {
+            assert_eq!(aborted(0, &[2, 3], unread), waits, "{unread:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_is_given_up_once() {
+        let mut slot = fetching(&[1, 2]);
+        slot.settle(0, None);
+        let again = |slot: &mut _| abort_missing(Nanos(50), slot, |_| true, |_| false);
+        assert_eq!(again(&mut slot), [(1, task(2, 1))]);
+        assert_eq!(again(&mut slot), []);
+    }
 
     #[test]
     fn tags_name_every_row_of_every_slot_within_32_bits() {

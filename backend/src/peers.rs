@@ -115,6 +115,9 @@ impl Peers {
         {
             return Err("a frontend's slabs were not announced before it");
         }
+        if self.is_up(id) {
+            return Err("a frontend was announced twice");
+        }
         if self.frontends.len() <= index {
             self.frontends.resize_with(index + 1, || None);
         }

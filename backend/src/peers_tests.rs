@@ -170,3 +170,12 @@ fn frontends_hear_of_cold_tasks_from_the_version_on_that_has_a_word_for_it() {
     assert_eq!([0, COLD_SINCE - 1, COLD_SINCE].map(&mut hears), [false, false, true]);
     assert!(!peers.hears_cold(FrontendId(2)), "it is no member");
 }
+
+#[test]
+fn a_number_has_another_owner_only_once_the_former_has_gone() {
+    let mut peers = Peers::default();
+    peers.up(&up(2, 0), HERE.ip()).unwrap();
+    assert!(peers.up(&up(2, 0), HERE.ip()).is_err());
+    peers.down(FrontendId(2));
+    assert_eq!(peers.up(&up(2, 0), HERE.ip()), Ok(()));
+}

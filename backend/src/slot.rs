@@ -429,4 +429,4 @@ impl BatchSlot {
 
 #[cfg(test)]
 #[path = "slot_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use crate::served::ServedModel;
 const TOLD: Execution =
     Execution { variant: 0, started: Nanos(100), finished: Nanos(200), succeeded: true };
 
-fn task(frontend: u16, slot: u32) -> TaskId {
+pub(crate) fn task(frontend: u16, slot: u32) -> TaskId {
     TaskId::new(FrontendId(frontend), slot, 7)
 }
 
@@ -23,7 +23,7 @@ fn output(frontend: u16, slot: u32, row: u32) -> Answer {
 }
 
 /// A slot that fetches rows of these frontends, one task each.
-fn fetching(frontends: &[u16]) -> BatchSlot {
+pub(crate) fn fetching(frontends: &[u16]) -> BatchSlot {
     let model = ServedModel {
         id: ModelId(0),
         local: ModelId(0),

@@ -282,6 +282,15 @@ pub(crate) fn operate(asker: &Asker) -> Result<(), Problem> {
     Err(Problem::new(Kind::Forbidden, words))
 }
 
+/// One that may use these models alone.
+#[cfg(test)]
+pub(crate) fn asker_of(models: &[&str]) -> Asker {
+    let models = Some(models.iter().map(|&name| name.to_owned()).collect());
+    let (name, file) = (String::from("some"), PathBuf::new());
+    let token = Token { name, file, max_rps: None, models, operator: true };
+    Some(Arc::new(Owner::after(&token, &Owners::new())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,6 +379,8 @@ mod tests {
         assert!(admit(&all, now, 1).is_ok(), "it has stayed");
         let new = bearer(NEW).unwrap();
         assert_eq!(admit(&new, now, 1).unwrap_err().kind, Kind::Shed, "its quota is used up");
+        access.replace(read(&[("one", NEW, Some(20.0)), ("all", ALL, None)]).unwrap());
+        assert!(admit(&bearer(NEW).unwrap(), now, 16).is_ok(), "another rate is another quota");
         for (tokens, words) in [
             (&[][..], "names none any more"),
             (&[("one", "short", None)], "openssl rand"),

@@ -103,20 +103,20 @@ impl Operating {
 pub(crate) async fn load(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
     let (operating, table) = permitted(app, asker, name)?;
     operating.change(name, Some(table)).await?;
-    heard(app, name, true).await
+    heard(|| app.client.model(name).is_ok()).await
 }
 
 /// Takes a model away, once its last task has ended.
 pub(crate) async fn unload(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
     let (operating, _) = permitted(app, asker, name)?;
     operating.change(name, None).await?;
-    heard(app, name, false).await
+    heard(|| app.client.model(name).is_err()).await
 }
 
 /// The scheduler has made the change; this process hears of it a moment later.
-async fn heard(app: &App, name: &str, is_there: bool) -> Result<(), Problem> {
+async fn heard(is_so: impl Fn() -> bool) -> Result<(), Problem> {
     let heard = async {
-        while app.client.model(name).is_ok() != is_there {
+        while !is_so() {
             time::sleep(LOOK_EVERY).await;
         }
     };
@@ -136,15 +136,24 @@ fn permitted<'a>(
         let text = "this gateway does not load or unload models: start it with --model-control, or use `baton model add` and `baton model remove`";
         Problem::new(Kind::NotDone, text)
     })?;
-    let table = operating.tables.get(name).filter(|_| may_use(asker, name));
-    let table = table.ok_or_else(|| {
-        let known = operating.tables.keys().filter(|name| may_use(asker, name));
-        let known: Vec<&str> = known.map(String::as_str).collect();
-        let known = known.join(", ");
-        let text = format!("the gateway's cluster file has no model {name:?}; it has: {known}");
-        Problem::new(Kind::NotFound, text)
-    })?;
-    Ok((operating, table.clone()))
+    let table = table_of(&operating.tables, asker, name)?;
+    Ok((operating, table.to_owned()))
+}
+
+/// The table of a model that the asker may use. An asker hears the names of no others.
+fn table_of<'a>(
+    tables: &'a BTreeMap<String, String>,
+    asker: &Asker,
+    name: &str,
+) -> Result<&'a str, Problem> {
+    if let Some(table) = tables.get(name).filter(|_| may_use(asker, name)) {
+        return Ok(table);
+    }
+    let known = tables.keys().filter(|name| may_use(asker, name));
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    let known = known.join(", ");
+    let text = format!("the gateway's cluster file has no model {name:?}; it has: {known}");
+    Err(Problem::new(Kind::NotFound, text))
 }
 
 /// Triton's clients can send a configuration and files with a load.
@@ -168,4 +177,38 @@ pub(crate) fn index(app: &App, asker: &Asker, only_ready: bool) -> Vec<Indexed> 
         .collect();
     models.extend(others);
     models
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::runtime;
+
+    use super::*;
+    use crate::access::asker_of;
+
+    #[test]
+    fn who_may_not_use_a_model_hears_nothing_of_it() {
+        let tables = ["a", "b", "c"].map(|name| (name.to_owned(), format!("table of {name}")));
+        let tables = BTreeMap::from(tables);
+        let told = |asker: &Asker, name| table_of(&tables, asker, name).map_err(|no| no.text);
+        assert_eq!(told(&None, "b"), Ok("table of b"));
+        assert!(told(&None, "d").unwrap_err().ends_with("no model \"d\"; it has: a, b, c"));
+        let asker = asker_of(&["a", "c", "d"]);
+        assert_eq!(told(&asker, "c"), Ok("table of c"));
+        for name in ["b", "d"] {
+            let text = told(&asker, name).unwrap_err();
+            assert!(text.ends_with(&format!("no model {name:?}; it has: a, c")), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_a_change_is_answered_once_the_gateway_has_heard_of_it() {
+        let looks = Cell::new(0);
+        let is_so = || looks.replace(looks.get() + 1) == 3;
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert_eq!(runtime.block_on(heard(is_so)), Ok(()));
+        assert_eq!(looks.get(), 4);
+    }
 }

@@ -83,6 +83,14 @@ fn a_candidate_that_finds_no_leader_leads_and_renews_from_then_on() {
     scene.waits_until(ms(61), ms(421)).asks(ms(421), EtcdRequest::Renew(LEASE));
 }
 
+/// Another may lead from then on.
+#[test]
+fn a_leader_that_is_not_answered_looks_up_when_its_lease_ends() {
+    let mut scene = Scene::leading();
+    scene.asks(ms(1_740), EtcdRequest::Renew(LEASE)).hears_nothing(ms(1_750));
+    scene.waits_until(ms(1_751), ms(1_755)).has_ended(ms(1_755), End::Lost);
+}
+
 #[test]
 fn a_standby_looks_again_and_again() {
     let mut scene = Scene::new();

@@ -163,7 +163,10 @@ pub(crate) enum EventView<'a> {
 #[derive(Default)]
 pub struct Events {
     items: Vec<Stored>,
+    /// Of the messages in it.
     bytes: Vec<u8>,
+    /// Of those that were taken out last.
+    taken: Vec<u8>,
 }
 
 impl Events {
@@ -191,8 +194,12 @@ impl Events {
     /// Takes the events out, oldest first. Messages borrow the buffer. Events not taken when the
     /// iterator is dropped are lost.
     pub fn drain(&mut self) -> impl Iterator<Item = Event<'_>> {
-        let bytes = &self.bytes;
-        self.items.drain(..).map(move |stored| match stored {
+        let Self { items, bytes, taken } = self;
+        std::mem::swap(bytes, taken);
+        // A transport takes no more into it than some bytes: those that are gone do not count.
+        bytes.clear();
+        let bytes = &*taken;
+        items.drain(..).map(move |stored| match stored {
             Stored::Opened { conn, peer } => Event::Opened { conn, peer },
             Stored::Message { conn, kind, start, len } => {
                 let message = decode(kind, &bytes[start..start + len]);
@@ -220,9 +227,6 @@ impl Events {
     /// Draining panics if `body` would not pass [`decode`] for `kind`.
     pub fn message(&mut self, conn: ConnId, kind: Kind, body: &[u8]) {
         debug_assert!(decode(kind, body).is_ok());
-        if self.items.is_empty() {
-            self.bytes.clear();
-        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(body);
         self.items.push(Stored::Message { conn, kind, start, len: body.len() });
@@ -262,6 +266,9 @@ impl Events {
             };
             keep(view)
         });
+        if self.items.is_empty() {
+            self.bytes.clear();
+        }
     }
 
     /// Moves everything out of a buffer that holds no messages.
@@ -307,6 +314,24 @@ mod tests {
         events.closed(ConnId(1), CloseReason::Eof);
         events.clear();
         assert_eq!((events.len(), events.is_empty(), events.bytes()), (0, true, 0));
+    }
+
+    #[test]
+    fn what_was_taken_out_or_sifted_counts_no_more() {
+        let mut events = Events::new();
+        for number in 0..3_u64 {
+            events.message(ConnId(1), Kind::Ping, &number.to_le_bytes());
+            assert_eq!(events.bytes(), 8);
+            let taken = events.drain().map(|event| match event {
+                Event::Message { message: Message::Ping(ping), .. } => ping.sent_ns.get(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(taken.collect::<Vec<_>>(), [number]);
+            assert_eq!(events.bytes(), 0);
+            events.message(ConnId(1), Kind::Ping, &number.to_le_bytes());
+            events.sift(0, |_| false);
+            assert_eq!((events.len(), events.bytes()), (0, 0));
+        }
     }
 
     #[test]

@@ -330,3 +330,21 @@ fn a_flood_is_taken_in_turns() {
     });
     assert!(node.pings().into_iter().eq(0..COUNT as u64));
 }
+
+/// Its owner has other things to do in between, and memory for no more.
+#[test]
+fn a_pass_takes_no_more_than_its_bound_from_all_peers_together() {
+    const EACH: usize = 30_000;
+    let mut node = node();
+    let mut peers: Vec<Raw> = (0..192).map(|_| Raw::open(&mut node)).collect();
+    let frame = frame_of(&wire::ModelFailed { model: 0.into() }, &[b'x'; EACH], &[]);
+    for raw in &mut peers {
+        // Until the sockets between have no more room.
+        while raw.stream.write(&frame).is_ok_and(|written| written == frame.len()) {}
+    }
+    let taken: Vec<usize> = (0..16).map(|_| EACH * node.poll()).collect();
+    assert_eq!(node.closed(), []);
+    let most = (4 << 20) + 5 * 64 * 1024;
+    assert!(taken.iter().all(|&bytes| bytes <= most), "{taken:?}");
+    assert!(taken.iter().sum::<usize>() > most, "{taken:?}");
+}

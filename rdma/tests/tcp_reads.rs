@@ -335,3 +335,27 @@ fn a_peer_owes_what_was_given_up_until_it_has_come() {
     settle([&mut node], |[node]| node.pings() == [1]);
     assert!(!node.transport.owes(conn), "it has come");
 }
+
+/// Smaller ones that went before would have it wait for ever.
+#[test]
+fn a_read_without_credit_keeps_its_turn() {
+    let cfg = TcpConfig { credit_bytes: 1_000, ..TcpConfig::default() };
+    let (mut node, first, mut first_raw) = welcomed(cfg);
+    let (large, mut large_raw) = welcome(&mut node);
+    let (small, mut small_raw) = welcome(&mut node);
+    let reads = [(first, 600), (large, 600), (small, 50)].map(|(conn, bytes)| {
+        let buffer = BatchBuffer::new(bytes as usize).unwrap();
+        read(conn, TaskId(7), &buffer, 0, bytes)
+    });
+    node.transport.post_reads(&mut reads.into());
+    first_raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    for _ in 0..3 {
+        node.poll();
+    }
+    assert_eq!(node.transport.counters().credit_held, 608, "the others are not asked");
+    let frame = first_raw.frames.pop_front().unwrap();
+    write_all(&mut first_raw, &mut node, &reply_to(&frame, 1, 7));
+    small_raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    large_raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    assert_eq!(node.transport.counters().credit_held, 608 + 58);
+}

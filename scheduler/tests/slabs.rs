@@ -4,6 +4,7 @@
 mod stage;
 
 use baton_core::Policy;
+use baton_rdma::TcpConfig;
 use baton_rdma::wire::{RefuseCode, SlabDesc, SlabKnown};
 use stage::changes::{add, remove, stage};
 use stage::{Stage, Told, cluster};
@@ -72,4 +73,20 @@ fn a_frontend_has_no_more_slabs_than_there_may_be_models() {
     let told = announce(3);
     let Some(Told::Refused { code, .. }) = told.first() else { panic!("{told:?}") };
     assert_eq!(*code, Some(RefuseCode::Limit));
+}
+
+/// It would not know from where to fetch what it is to execute.
+#[test]
+fn a_backend_that_reads_nothing_of_who_comes_is_lost() {
+    let bounds = TcpConfig { send_queue_bytes: 1_024, ..TcpConfig::default() };
+    let mut stage = Stage::bounded(&cluster(Policy::Eager, 1), bounds);
+    let mut backend = stage.backend("one", 0, 1);
+    stage.exchange(&mut backend);
+    let clients: Vec<_> = (0..64).map(|_| stage.frontend()).collect();
+    let told = stage.exchange(&mut backend);
+    let known = told.iter().filter(|told| matches!(told, Told::PeerUp { .. })).count();
+    assert!((1..clients.len()).contains(&known), "{told:?}");
+    assert!(matches!(told.last(), Some(Told::Refused { .. } | Told::Closed)), "{told:?}");
+    let counters = &stage.scheduler.counters().control_thread;
+    assert_eq!((counters.undelivered.get(), counters.backends_lost.get()), (1, 1));
 }

@@ -341,3 +341,16 @@ fn a_handle_that_is_dropped_ends_its_threads() {
     drop(scheduler);
     assert!(addrs.iter().all(|addr| TcpStream::connect(addr).is_err()));
 }
+
+#[test]
+fn a_backend_that_asks_to_leave_twice_is_let_go_once() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backend = stage.member(Role::Backend);
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+    stage.connect(&mut backend);
+    (0..2).for_each(|_| backend.leave());
+    let told = stage.exchange(&mut backend);
+    assert_eq!(told.iter().filter(|told| **told == Told::LeaveAck).count(), 1, "{told:?}");
+    assert_eq!(stage.scheduler.counters().control_thread.left.get(), 1);
+}

@@ -10,8 +10,10 @@ use baton_rdma::Transport;
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ChangeKind, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
 };
-use baton_topo::{Cluster, ModelSpec, SchedulerSpec, VariantSpec};
+use baton_topo::{Cluster, ModelSpec, SchedulerSpec, VariantSpec, WeightsCacheSpec, WeightsSpec};
 use stage::asking::status;
+use stage::cached::{PAGE, announce};
+use stage::caches::with_cache;
 use stage::changes::{TABLE, answer, ask, loaded, newest};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -64,9 +66,11 @@ impl Play {
         let mut stage = Stage::new(cluster);
         let frontend = stage.frontend();
         let mut backend = stage.member(Role::Backend);
+        let pages = u32::from(cluster.models[0].weights.is_some());
         for model in 0..2 {
-            backend.send(&ProfileDesc { model: model.into(), pages: 0.into() }, &[]);
+            backend.send(&ProfileDesc { model: model.into(), pages: pages.into() }, &[]);
         }
+        (0..2 * pages).for_each(|slot| announce(&mut backend, slot, (2, PAGE), &[0, 1]));
         backend.send(&JoinBackend { subcluster: 0.into(), gpus: 2.into() }, b"b");
         stage.connect(&mut backend);
         backend.send(&Ready { reserved: 0.into() }, &[]);
@@ -178,6 +182,21 @@ fn other_rules_are_followed_where_bursts_lose_tasks() {
     play.advance(ms(1));
     let moved = play.stage.scheduler.model_threads[1].model(1).rules();
     assert_eq!(moved, others, "a model that moves follows what its sub-cluster follows");
+}
+
+/// Trials know no weights that have to be loaded. All are, and as many tasks are lost.
+#[test]
+fn no_other_rules_are_tried_where_there_are_caches() {
+    let base = shared(Policy::Baton);
+    let weights = Some(WeightsSpec { bytes: PAGE, load: ms(5), is_guess: false });
+    let models = base.models.iter().map(|model| ModelSpec { weights, ..model.clone() }).collect();
+    let backends = vec![with_cache(WeightsCacheSpec { pages: 2, page_bytes: PAGE })];
+    let mut play = Play::of(&Cluster { models, backends, ..base });
+    (0..60).for_each(|_| play.bursts(&[0, 1]));
+    assert_eq!(play.trials(), (0, 0));
+    let threads = &play.stage.scheduler.model_threads;
+    let ended: u64 = threads.iter().map(|thread| thread.model(0).counters().given_up).sum();
+    assert!(ended > 100, "{ended} lost");
 }
 
 /// Each has a second one, for which there is never the time.

@@ -91,8 +91,6 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 self.peers.announce(desc).map_err(BackendError::Protocol)
             }
             Message::PeerUp(up) if is_member => {
-                // An id that is still known is being reused; its old owner must be gone.
-                self.on_peer_down(up.frontend.get());
                 let seen = self.join.membership.scheduler().ip();
                 self.peers.up(up, seen).map_err(BackendError::Protocol)
             }

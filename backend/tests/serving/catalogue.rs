@@ -340,3 +340,16 @@ fn a_table_decides_over_the_file() {
     };
     assert!(why.contains("`resnet50`") && why.contains("is 4 at the scheduler and 8 here"));
 }
+
+#[test]
+fn what_the_next_scheduler_does_not_have_is_loaded_no_further() {
+    let mut world = World::ready();
+    describe_added(&mut world.control);
+    world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
+    world.restart_scheduler();
+    crate::rejoin::return_to_scheduler(&mut world);
+    world.let_in();
+    world.hands[0].finish_aside();
+    world.settle(&mut []);
+    assert_eq!((world.hands[0].has_loose(), world.hands[0].other()), (false, None));
+}

@@ -225,3 +225,21 @@ fn the_next_life_waits_for_what_is_being_copied() {
     world.let_in();
     assert_eq!(world.counter("batches_abandoned"), 1);
 }
+
+/// The window of such a batch may be open for long.
+#[test]
+fn what_waits_for_its_turn_is_asked_back_when_a_life_ends() {
+    let (mut world, mut a, _, _) = busy();
+    let later = window(Nanos::from_millis(50_000), Nanos::from_millis(90_000));
+    world.infer(&later, &[a.submit(2)]);
+    world.settle(&mut [&mut a]);
+    assert_eq!(world.hands[0].prepared(), 1);
+    world.restart_scheduler();
+    world.settle(&mut [&mut a]);
+    assert_eq!(world.hands[0].prepared(), 0);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut a]);
+    crate::rejoin::return_to_scheduler(&mut world);
+    world.let_in();
+    assert_eq!(world.counter("batches_abandoned"), 1);
+}

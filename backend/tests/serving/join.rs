@@ -253,6 +253,26 @@ fn a_frontend_that_is_gone_is_not_called_again() {
     assert!(frontend.party.conn.is_none());
 }
 
+/// One without work says that its pings come less often from then on.
+#[test]
+fn a_backend_of_which_one_slot_executes_has_work() {
+    let mut world = World::ready_with(2, TcpConfig::default());
+    let mut a = world.connected_frontend(1);
+    world.infer(&ActionSpec::default(), &[a.submit(1)]);
+    world.settle(&mut [&mut a]);
+    let mut says_so = |world: &mut World| {
+        for _ in 0..60 {
+            world.pass(Nanos::from_millis(100));
+            world.settle(&mut [&mut a]);
+        }
+        let mut heard = std::mem::take(&mut world.control.heard).into_iter();
+        heard.any(|said| matches!(said, Said::Other(text) if text.starts_with("Pace")))
+    };
+    assert!(!says_so(&mut world));
+    world.hands[0].finish(world.now, world.now);
+    assert!(says_so(&mut world));
+}
+
 #[test]
 fn leaving_finishes_what_was_planned_and_then_ends_without_error() {
     let mut world = World::ready();

@@ -1,13 +1,16 @@
 //! LOADs: models come to a slot that has not room for both, batches wait for theirs, and victims leave.
 
 use baton_backend::execute::EngineError;
-use baton_rdma::wire::{LoadFault, ModelDown};
-use baton_topo::Sha256;
+use baton_rdma::TcpConfig;
+use baton_rdma::wire::{Load, LoadFault, ModelDown};
+use baton_topo::{Sha256, WeightsCacheSpec, WeightsSpec};
 use baton_types::Nanos;
 
-use crate::catalogue::{describe, table};
+use crate::catalogue::{describe, describe_added, table};
 use crate::party::{FAILED, LATE, LOADED, NO_PAGES, Said};
-use crate::world::{ActionSpec, EXECUTED, EXPIRED, LOAD_WINDOW, MODEL, PAGES, SMALL, World};
+use crate::world::{
+    ActionSpec, EXECUTED, EXPIRED, FIRST_GPU, LOAD_WINDOW, MODEL, OFFSET, PAGES, SMALL, World,
+};
 
 /// The executor copies a model, and takes it in.
 fn copied(world: &mut World) {
@@ -217,4 +220,40 @@ fn files_of_a_model_that_is_added_stay_in_memory_until_it_is_removed_or_given_up
     world.control.tell(&ModelDown { model: (ADDED | 1 << 16).into() }, &[]);
     world.settle(&mut []);
     assert_eq!(world.hands[0].without_files(), [ADDED; 2]);
+}
+
+/// A slot has one thread that loads.
+#[test]
+fn a_model_that_is_added_waits_for_the_copy_that_is_under_way() {
+    let mut world = World::cached([PAGES, 1]);
+    world.load(MODEL, &[]);
+    world.settle(&mut []);
+    describe_added(&mut world.control);
+    world.settle(&mut []);
+    assert_eq!(world.hands[0].aside(), Some(0));
+    copied(&mut world);
+    assert_eq!(world.hands[0].aside(), Some(2));
+}
+
+/// The first one measures what is added.
+#[test]
+fn only_the_first_slot_copies_nothing_while_a_model_is_added() {
+    let mut world = World::with(2, TcpConfig::default(), |config| {
+        config.weights_cache = Some(WeightsCacheSpec { pages: PAGES, page_bytes: 1 << 20 });
+        for model in &mut config.models {
+            let (bytes, load) = (1 << 20, Nanos::from_millis(1));
+            model.weights = Some(WeightsSpec { bytes, load, is_guess: false });
+        }
+    });
+    world.let_in();
+    describe_added(&mut world.control);
+    world.settle(&mut []);
+    assert_eq!(world.hands[0].aside(), Some(2));
+    let latest_ns = (world.now + LOAD_WINDOW + Nanos(OFFSET)).0.into();
+    for gpu in [FIRST_GPU, FIRST_GPU + 1] {
+        let (load, model) = (u64::from(gpu).into(), MODEL.into());
+        world.thread.tell(&Load { load, latest_ns, model, gpu: gpu.into() }, &[]);
+    }
+    world.settle(&mut []);
+    assert_eq!([0, 1].map(|slot| world.hands[slot].aside()), [Some(2), Some(0)]);
 }

@@ -2,7 +2,7 @@
 
 use baton_rdma::InprocTransport;
 use baton_rdma::wire::{Body, LoadStatus, Message};
-use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_rdma::{ConnId, Event, Events, Peer, SendError, Transport};
 use baton_types::Nanos;
 
 /// How a LOAD ended.
@@ -44,30 +44,47 @@ impl<T: Transport> Party<T> {
         Self { transport, heard: Vec::new(), conn: None, events: Events::new() }
     }
 
-    /// Polls once; returns what it heard in this pass.
+    /// Polls once; returns what it heard in this pass, by the backend's latest connection: a backend that
+    /// has given up an attempt has no use for answers to it.
     pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Said> {
         self.transport.poll(now, &mut self.events);
-        let before = self.heard.len();
+        let mut latest = Vec::new();
         for event in self.events.drain() {
-            if let Event::Opened { conn, .. } = &event {
-                self.conn = Some(*conn);
+            let conn = conn_of(&event);
+            if matches!(event, Event::Opened { .. }) {
+                self.conn = conn;
+                latest.clear();
             }
-            self.heard.push(owned(event));
+            let said = owned(event);
+            if conn == self.conn {
+                latest.push(said.clone());
+            }
+            self.heard.push(said);
         }
-        self.heard[before..].to_vec()
+        latest
     }
 
-    /// Sends to the backend.
+    /// Sends to the backend. If that has just closed the connection, the message is lost, as it is on any network.
     pub(crate) fn tell<B: Body>(&mut self, body: &B, tail: &[u8]) {
         let conn = self.conn.expect("the backend has connected");
-        self.transport.send(conn, body, tail).unwrap();
-        self.transport.flush();
+        match self.transport.send(conn, body, tail) {
+            Ok(()) | Err(SendError::Closed) => self.transport.flush(),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// What was heard since the last call, without pings and openings.
     pub(crate) fn take(&mut self) -> Vec<Said> {
         let heard = std::mem::take(&mut self.heard);
         heard.into_iter().filter(|said| !matches!(said, Said::Ping(_) | Said::Opened(_))).collect()
+    }
+}
+
+fn conn_of(event: &Event<'_>) -> Option<ConnId> {
+    match event {
+        Event::Opened { conn, .. } | Event::Message { conn, .. } => Some(*conn),
+        Event::Result { conn, .. } | Event::Closed { conn, .. } => Some(*conn),
+        Event::Read(_) => None,
     }
 }
 

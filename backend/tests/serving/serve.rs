@@ -112,7 +112,7 @@ fn a_stale_row_is_left_out_and_reported_as_stale() {
     assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
     assert!(a.party.take().contains(&failed(stale, FailReason::StaleGeneration)));
     assert_eq!(a.answer(fine).unwrap(), checksum(&[2; 64]));
-    assert_eq!(world.counter("rows_stale"), 1);
+    assert_eq!((world.counter("rows_stale"), world.counter("fetch_bytes")), (1, 64));
 }
 
 #[test]

@@ -252,4 +252,23 @@ mod tests {
         let fault = |now| activity.fault(at(now), &limits);
         assert_eq!((fault(85), fault(86)), (None, Some(Fault::Idle)));
     }
+
+    /// Of three requests one is still executed and the answer of another is being taken when the last one is over.
+    #[test]
+    fn what_is_asked_for_or_taken_is_not_idle_however_long_that_lasts() {
+        let [idle, answer] = [1, 100].map(Duration::from_secs);
+        let limits = Limits { idle, first_request: answer, answer, ..Limits::default() };
+        let activity = Activity::new(at(0));
+        let fault = |now| activity.fault(at(now), &limits);
+        (0..3).for_each(|_| activity.asked());
+        assert_eq!(fault(90), None, "three are executed");
+        let [slow, quick] = [10, 20].map(|now| activity.begins(at(now)));
+        [10, 20].into_iter().for_each(|now| activity.answered(at(now)));
+        activity.delivered(quick, at(30));
+        assert_eq!(fault(90), None, "one is executed, one taken");
+        activity.answered(at(50));
+        assert_eq!((fault(110), fault(111)), (None, Some(Fault::Stalled)), "one is taken");
+        activity.delivered(slow, at(112));
+        assert_eq!((fault(113), fault(114)), (None, Some(Fault::Idle)));
+    }
 }

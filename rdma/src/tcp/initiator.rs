@@ -213,3 +213,45 @@ impl Link {
         pull.complete(ReadStatus::PeerLost, shared);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::memory::landing::BatchBuffer;
+    use crate::protocol::handshake::Stage;
+    use crate::tcp::tx::TxQueue;
+    use crate::transport::ConnId;
+
+    fn link(stage: Stage, queue_bytes: usize) -> Link {
+        Link::new(ConnId(1), (Ipv4Addr::LOCALHOST, 9).into(), stage, TxQueue::new(queue_bytes))
+    }
+
+    /// Asks for as many inputs of a byte.
+    fn pull(link: &mut Link, count: usize) {
+        let rows = BatchBuffer::new(count).unwrap();
+        for row in 0..count as u32 {
+            assert!(link.can_pull(), "{row}");
+            let (task, row_mut) = (TaskId(row.into()), rows.lend(row, 1).unwrap());
+            link.pull(Read { conn: ConnId(1), task, row: row_mut, tag: row.into() });
+        }
+    }
+
+    #[test]
+    fn a_peer_is_asked_for_what_it_can_be_asked_for() {
+        let many = 2 * READ_DEPTH * PULL_REQUEST_LEN;
+        assert!(!link(Stage::AwaitWelcome, many).can_pull(), "nothing is known of it yet");
+        let mut full = link(Stage::Open, many);
+        pull(&mut full, READ_DEPTH);
+        assert!(!full.can_pull(), "a target closes a connection that asks for more");
+        let mut short = link(Stage::Open, 3 * PULL_REQUEST_LEN);
+        pull(&mut short, 3);
+        assert!(!short.can_pull(), "the next request has no room");
+        let mut owing = link(Stage::Open, many);
+        owing.pulls.overdue = 1;
+        assert!(!owing.can_pull());
+        owing.pulls.passed(true);
+        assert!(owing.can_pull());
+    }
+}

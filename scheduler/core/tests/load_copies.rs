@@ -140,3 +140,13 @@ fn what_is_copied_from_a_busy_slot_is_on_it() {
         assert_eq!(stage.plan(), []);
     }
 }
+
+/// No more than 64 loaders are looked at for a LOAD.
+#[test]
+fn slots_that_have_left_hide_none_that_is_there() {
+    let mut stage = Stage::new(&[1; 66]);
+    (0..65).for_each(|slot| stage.loads.on_gpu_leave(gpu(slot), &mut stage.planned));
+    stage.wait_for(0, 1, MS.times(100), 0);
+    let plan: Vec<_> = stage.plan().into_iter().map(|(slot, model, ..)| (slot, model)).collect();
+    assert_eq!(plan, [(65, 0)]);
+}

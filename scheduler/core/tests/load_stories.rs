@@ -173,3 +173,16 @@ fn what_tasks_wait_for_stays_longer_than_what_was_used_later() {
         assert_eq!(out.0, [1], "{rule:?}");
     }
 }
+
+/// The copy that made it late is still to be reported.
+#[test]
+fn a_late_load_takes_none_of_the_time_that_was_planned_for_it() {
+    let mut stage = Stage::new(OUTSTANDING);
+    stage.load(START, 0).unwrap();
+    let refill = START + LOAD - OUTSTANDING + Nanos(1);
+    stage.load(refill, 1).unwrap();
+    let late = refill + LOAD;
+    let done = LoadDone { model: ModelId(1), gpu: GPU, outcome: LoadOutcome::Late };
+    assert!(stage.loads.on_load_done(late, done, &mut stage.until));
+    assert_eq!(stage.load(late, 2), Some((late + LOAD, None)));
+}

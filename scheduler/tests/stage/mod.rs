@@ -9,7 +9,8 @@ use baton_rdma::wire::{
     WireAddr, WireFetch,
 };
 use baton_rdma::{
-    CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
+    CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, TcpConfig,
+    Transport,
 };
 use baton_scheduler::Assembly;
 use baton_topo::{
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 use submitted::{as_submitted, cost, input_bytes};
 
 pub mod asking;
+mod bounded;
 pub mod cached;
 pub mod caches;
 pub mod changes;
@@ -109,15 +111,7 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(cluster: &Cluster) -> Self {
-        let network = InprocNetwork::new();
-        let endpoint = |role, member| network.endpoint(Identity { role, member });
-        let control = endpoint(Role::Control, 0);
-        let addr = control.local_addr();
-        let threads = (0..cluster.scheduler.model_threads)
-            .map(|number| endpoint(Role::ModelThread, number))
-            .collect();
-        let scheduler = Assembly::new(cluster, control, threads);
-        Self { network, scheduler, now: ms(1_000), speaks: VERSION_MAX, control: addr }
+        Self::bounded(cluster, TcpConfig::default())
     }
 
     pub fn control_addr(&self) -> SocketAddr {

@@ -334,3 +334,16 @@ fn a_client_that_leaves_takes_no_new_models() {
     assert_eq!(world.control.take(), []);
     assert_eq!((client.models().len(), client.counters().unexpected), (1, 0));
 }
+
+/// An application still has an input of it.
+#[test]
+fn a_model_goes_once() {
+    let (mut world, client) = World::open();
+    let held = client.model("alpha").unwrap().input().unwrap();
+    (0..2).for_each(|_| world.remove_model(0));
+    let counters = client.counters();
+    assert_eq!((counters.models_removed, counters.unexpected), (1, 1));
+    drop(held);
+    world.steps(2);
+    assert!(!world.io.as_ref().unwrap().serving.as_ref().unwrap().models.has_leaving());
+}

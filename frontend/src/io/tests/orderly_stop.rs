@@ -145,3 +145,17 @@ fn a_stop_does_not_excuse_the_loss_after_the_next() {
     assert!(matches!(outcome, Some(Outcome::Failed(FailReason::SchedulerLost, _))), "{outcome:?}");
     drop(given_back);
 }
+
+#[test]
+fn backends_have_their_time_after_each_return() {
+    let (mut world, client) = World::open();
+    world.stop_scheduler();
+    world.take_back(NUMBER);
+    world.pass(Nanos::from_millis(2_500));
+    world.stop_scheduler();
+    world.take_back(MEMBER);
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, LONG);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    assert!(ticket.poll().is_none());
+}
