@@ -4,6 +4,7 @@
 //! rate says so, and bursts have no length of their own: half of the tasks that are still to come may follow within
 //! microseconds, the next quarter within a millisecond. So gaps are counted by their length, in classes of a factor of two.
 
+use alloc::boxed::Box;
 use core::mem::take;
 
 use baton_types::Nanos;
@@ -22,9 +23,15 @@ const RUNS_ASSUMED: f64 = 5.0 * GAP as f64;
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
-    /// Of the open bucket, by class.
+    /// Of the open bucket, by class: what every arrival touches. The bulk of it is elsewhere.
     open: [u32; CLASSES],
-    /// Of all closed ones, in [`GAP`].
+    closed: Box<Closed>,
+}
+
+/// Of all closed buckets.
+#[derive(Clone, Debug)]
+struct Closed {
+    /// By class, in [`GAP`].
     faded: [u64; CLASSES],
     /// Of these, those that are shorter than each class. The last sum is that of all.
     shorter: [Sum; CLASSES + 1],
@@ -43,7 +50,7 @@ impl Gaps {
     /// None were seen.
     pub(super) fn new() -> Self {
         let shorter = [Sum::default(); CLASSES + 1];
-        Self { open: [0; CLASSES], faded: [0; CLASSES], shorter }
+        Self { open: [0; CLASSES], closed: Box::new(Closed { faded: [0; CLASSES], shorter }) }
     }
 
     /// A task came so long after its predecessor.
@@ -54,21 +61,22 @@ impl Gaps {
 
     /// A bucket closes.
     pub(super) fn close(&mut self) {
+        let Self { open, closed } = self;
         let mut shorter = Sum::default();
         for class in 0..CLASSES {
-            let (faded, new) = (self.faded[class], u64::from(take(&mut self.open[class])));
-            self.faded[class] = faded - faded.div_ceil(FADES) + new * GAP;
-            let count = self.faded[class] as f64;
+            let (faded, new) = (closed.faded[class], u64::from(take(&mut open[class])));
+            closed.faded[class] = faded - faded.div_ceil(FADES) + new * GAP;
+            let count = closed.faded[class] as f64;
             let middle = (start_of(class) + length_of(class) / 2) as f64;
             shorter = Sum { count: shorter.count + count, length: shorter.length + count * middle };
-            self.shorter[class + 1] = shorter;
+            closed.shorter[class + 1] = shorter;
         }
     }
 
     /// How many tasks follow one within this time of each other, on average, in 1/16; five runs are assumed besides that have none,
     /// as few observations must not pass for a pattern.
     pub(super) fn run(&self, gap: Nanos) -> u64 {
-        let (within, all) = (self.shorter_than(gap).count, self.shorter[CLASSES].count);
+        let (within, all) = (self.shorter_than(gap).count, self.closed.shorter[CLASSES].count);
         (within * 16.0 / (all - within + RUNS_ASSUMED)) as u64
     }
 
@@ -82,7 +90,7 @@ impl Gaps {
     /// which is λ · (until − t) for Poisson arrivals.
     pub(super) fn awaited(&self, until: Nanos, tasks: f64) -> Nanos {
         let until = until.min(Nanos(2 * start_of(CLASSES - 1) - 1));
-        let (all, by_then) = (self.shorter[CLASSES].count, self.shorter_than(until));
+        let (all, by_then) = (self.closed.shorter[CLASSES].count, self.shorter_than(until));
         let left = until.0 as f64;
         let rho = by_then.count / (by_then.length + (all - by_then.count) * left).max(1.0);
         // n(t) − `tasks`, times m
@@ -92,7 +100,7 @@ impl Gaps {
         };
         let (mut end, mut after) = (until.0, excess(by_then));
         for class in (0..=class_of(until)).rev() {
-            let (start, before) = (start_of(class), excess(self.shorter[class]));
+            let (start, before) = (start_of(class), excess(self.closed.shorter[class]));
             if before > 0.0 {
                 let part = before / (before - after);
                 return Nanos(start + ((end - start) as f64 * part) as u64);
@@ -105,10 +113,10 @@ impl Gaps {
     /// As if the gaps of a class were spread evenly.
     fn shorter_than(&self, gap: Nanos) -> Sum {
         let class = class_of(gap);
-        let (start, shorter) = (start_of(class), self.shorter[class]);
+        let (start, shorter) = (start_of(class), self.closed.shorter[class]);
         let beyond = (gap.0 - start) as f64;
         let part = (beyond / length_of(class) as f64).min(1.0);
-        let count = (self.shorter[class + 1].count - shorter.count) * part;
+        let count = (self.closed.shorter[class + 1].count - shorter.count) * part;
         let length = shorter.length + count * (start as f64 + beyond / 2.0);
         Sum { count: shorter.count + count, length }
     }
@@ -212,7 +220,7 @@ mod tests {
         let counts: Vec<u64> = (0..600)
             .map(|_| {
                 gaps.close();
-                gaps.faded[class_of(us(50))]
+                gaps.closed.faded[class_of(us(50))]
             })
             .collect();
         let half = counts.iter().position(|&count| count <= 32 * GAP).expect("they fade") + 1;
