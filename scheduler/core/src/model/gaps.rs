@@ -63,8 +63,8 @@ impl Gaps {
     pub(super) fn close(&mut self) {
         let Self { open, closed } = self;
         let mut shorter = Sum::default();
-        for class in 0..CLASSES {
-            let (faded, new) = (closed.faded[class], u64::from(take(&mut open[class])));
+        for (class, new) in open.iter_mut().enumerate() {
+            let (faded, new) = (closed.faded[class], u64::from(take(new)));
             closed.faded[class] = faded - faded.div_ceil(FADES) + new * GAP;
             let count = closed.faded[class] as f64;
             let middle = (start_of(class) + length_of(class) / 2) as f64;
