@@ -116,36 +116,32 @@ pub(crate) fn abort_due<E, T: Transport>(
             let conn = |task: TaskId| peers.conn(task.frontend());
             let owes = |task| conn(task).is_some_and(|conn| transport.owes(conn));
             let has_unread = |task| conn(task).is_some_and(|conn| transport.has_unread(conn));
-            for (row, task) in abort_missing(now, slot, owes, has_unread) {
+            let Some(may_be_here) = gives_up(now, slot, owes, has_unread) else { continue };
+            slot.abort_missing(may_be_here, |row, task| {
                 aborted += 1;
                 if let Some(conn) = conn(task) {
                     let target = Target { gpu: gpu_index, slot: slot_index, row };
                     transport.abort_read(conn, target.tag());
                 }
-            }
+            });
         }
     }
     aborted
 }
 
-/// The rows of one batch that are given up now, with their tasks.
-fn abort_missing(
+/// Whether the missing rows of a batch are given up now: if so, whether some of them may have arrived unread.
+fn gives_up(
     now: Nanos,
-    slot: &mut BatchSlot,
+    slot: &BatchSlot,
     owes: impl Fn(TaskId) -> bool,
     has_unread: impl Fn(TaskId) -> bool,
-) -> Vec<(u32, TaskId)> {
-    let mut aborted = Vec::new();
-    let Some(bound) = slot.fetch_bound() else { return aborted };
-    let is_due = bound <= now;
+) -> Option<bool> {
+    let is_due = slot.fetch_bound()? <= now;
     if !is_due && !slot.is_held_up_by(owes) {
-        return aborted;
+        return None;
     }
     let may_be_here = slot.missing().any(has_unread);
-    if is_due || !may_be_here {
-        slot.abort_missing(may_be_here, |row, task| aborted.push((row, task)));
-    }
-    aborted
+    (is_due || !may_be_here).then_some(may_be_here)
 }
 
 /// A frontend is gone: its rows are left out of every batch that does not execute yet. Call while
@@ -182,13 +178,12 @@ mod tests {
         let mut slot = fetching(&[1, 2, 3]);
         slot.settle(0, None);
         let is_in = |frontends: &[u16], task: TaskId| frontends.contains(&task.frontend().0);
-        let aborted = abort_missing(
-            Nanos(now),
-            &mut slot,
-            |task| is_in(owe, task),
-            |task| is_in(unread, task),
-        );
-        (aborted.into_iter().map(|(row, _)| row).collect(), slot.fetch_bound())
+        let (owes, has_unread) = (|task| is_in(owe, task), |task| is_in(unread, task));
+        let mut rows = Vec::new();
+        if let Some(may_be_here) = gives_up(Nanos(now), &slot, owes, has_unread) {
+            slot.abort_missing(may_be_here, |row, _| rows.push(row));
+        }
+        (rows, slot.fetch_bound())
     }
 
     #[test]
@@ -217,9 +212,10 @@ mod tests {
     fn what_is_given_up_is_given_up_once() {
         let mut slot = fetching(&[1, 2]);
         slot.settle(0, None);
-        let again = |slot: &mut _| abort_missing(Nanos(50), slot, |_| true, |_| false);
-        assert_eq!(again(&mut slot), [(1, task(2, 1))]);
-        assert_eq!(again(&mut slot), []);
+        let gives_up = |slot: &_| gives_up(Nanos(50), slot, |_| true, |_| false);
+        assert_eq!(gives_up(&slot), Some(false));
+        slot.abort_missing(false, |row, of| assert_eq!((row, of), (1, task(2, 1))));
+        assert_eq!(gives_up(&slot), None);
     }
 
     #[test]
