@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 
 use super::gaps::Gaps;
 use super::older::Older;
+use crate::policy::patience::PARTS;
 use baton_types::Nanos;
 
 const BUCKETS: usize = 50;
@@ -229,9 +230,9 @@ impl RateMeter {
         if run > RUN_LEAST { run * 92 / 160 } else { 0 }
     }
 
-    /// Until when more tasks than `parts` sixteenths of one are expected to come before `latest`, if none comes meanwhile.
+    /// Until when more tasks than these, in [`PARTS`] of one, are expected to come before `latest`, if none comes meanwhile.
     pub(crate) fn awaited(&self, latest: Nanos, parts: u32) -> Nanos {
-        let tasks = f64::from(parts) / 16.0;
+        let tasks = f64::from(parts) / f64::from(PARTS);
         self.last_arrival + self.gaps.awaited(latest - self.last_arrival, tasks)
     }
 
