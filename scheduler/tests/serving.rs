@@ -376,7 +376,7 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "after the last batch");
 }
 
-/// So many tenths of a second in which the members only say that they are there.
+/// The members only say that they are there, for these tenths of a second.
 fn idle(stage: &mut Stage, mut members: [&mut Member; 2], tenths: u32) {
     for _ in 0..tenths {
         for member in &mut members {
