@@ -414,6 +414,7 @@ impl Pair {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
