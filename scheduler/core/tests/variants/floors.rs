@@ -220,7 +220,7 @@ fn those_that_ask_are_given_up_wherever_they_stand_in_the_window() {
 /// take 4.2 ms, on as many slots.
 fn before_eight(deadline_us: u64, spare: u32) -> (usize, usize) {
     let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    let asking = |task: u64| (24_000, if task % 2 == 0 { 0 } else { 80_160 });
+    let asking = |task: u64| (24_000, if task.is_multiple_of(2) { 0 } else { 80_160 });
     let mut tasks: Vec<(u64, u32)> = (0..12).map(asking).collect();
     tasks.extend([(deadline_us, 0); 8]);
     let out = seal_asking(&model, &tasks, spare, Slowdown::NONE);
