@@ -102,8 +102,8 @@ impl ModelState {
         served(plain, with) * SERVED_WITH > served(within.batch, without) * SERVED_WITHOUT
     }
 
-    /// Gives up those of the window's tasks that ask for accuracy. In no bad rate do they count: their model would be more urgent
-    /// for it than those that they made room for, and spend nothing on accuracy.
+    /// Gives up those of the window's tasks that ask for accuracy. They count in no bad rate: otherwise their model would be
+    /// more urgent than those that they made room for, and would spend nothing on accuracy.
     pub(super) fn give_up_asking(&mut self, window: Window, out: &mut impl ModelSink) {
         for rank in ranks(window).rev() {
             if self.asks(rank) {
