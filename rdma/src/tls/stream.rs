@@ -412,4 +412,38 @@ mod tests {
         assert!(to.has_unread(), "the end is still to be told");
         assert_eq!(read(&mut to, &mut first, &mut second), Some(0));
     }
+
+    #[test]
+    fn a_peer_that_hangs_up_within_the_handshake_has_ended_it() {
+        let credentials = Credentials::load(&certs::Authority::new().issue("a.test")).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (to, _) = (0..PATIENCE).find_map(|_| listener.accept().ok()).expect("it knocked");
+        let mut to = TlsStream::accepted(to, &credentials).unwrap();
+        drop(from);
+        let mut look = || to.finish_connect().map_or_else(Some, |_| None);
+        let why = (0..PATIENCE).find_map(|_| look()).expect("it hangs up");
+        assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// What came together with the last word of the handshake is off the socket already.
+    #[test]
+    fn behind_the_handshake_there_may_be_something_unread() {
+        let (from, to) = pair();
+        assert!(from.has_unread() && to.has_unread());
+    }
+
+    /// Whoever looks again, as a transport may that has bytes left to read, must not wait for more.
+    #[test]
+    fn a_peer_that_is_gone_without_a_word_is_so_at_every_look() {
+        let (from, mut to) = pair();
+        drop(from);
+        let mut place = [0; 10];
+        let mut look = || match to.read(&mut place) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            other => Some(other.map_err(|error| error.kind())),
+        };
+        let ends = [(0..PATIENCE).find_map(|_| look()), look()];
+        assert_eq!(ends, [Some(Err(io::ErrorKind::UnexpectedEof)); 2]);
+    }
 }
