@@ -126,12 +126,12 @@ impl RankState {
             return early.0;
         }
         let ends = now + early.1.delay + early.1.latency;
-        let (mut first, mut overtaken) = (due(&early), 0);
-        for other in self.probed(now, subcluster) {
-            let may_be_early = other.0 != early.0 && other.1.excess != Candidate::NOT_EARLY;
-            if may_be_early && other.1.invalid_after < ends {
+        let (mut first, mut overtaken) = ((early.1.due(), early.0), 0);
+        for (model, other) in self.probed(now, subcluster) {
+            let may_be_early = model != early.0 && other.excess != Candidate::NOT_EARLY;
+            if may_be_early && other.invalid_after < ends {
                 overtaken += 1;
-                first = first.min(due(&other));
+                first = first.min((other.due(), model));
             }
         }
         if overtaken < idle { early.0 } else { first.1 }
@@ -183,12 +183,14 @@ impl RankState {
     }
 
     fn first_early(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<ModelId> {
+        // By when it is due; no two are equal.
         let mut first: Option<(Nanos, ModelId)> = None;
         let idle = self.gpus.idle(now, subcluster);
-        for waiting in self.probed(now, subcluster) {
-            let sooner = first.is_none_or(|first| due(&waiting) < first);
-            if sooner && self.may_start(now, idle, (subcluster, waiting.0), &waiting.1) {
-                first = Some(due(&waiting));
+        for (model, candidate) in self.probed(now, subcluster) {
+            let due = (candidate.due(), model);
+            let sooner = first.is_none_or(|first| due < first);
+            if sooner && self.may_start(now, idle, (subcluster, model), candidate) {
+                first = Some(due);
             }
         }
         first.map(|(_, model)| model)
@@ -199,12 +201,12 @@ impl RankState {
         &self,
         now: Nanos,
         subcluster: SubclusterId,
-    ) -> impl Iterator<Item = (ModelId, Candidate)> {
+    ) -> impl Iterator<Item = (ModelId, &Candidate)> {
         self.waiting.smallest_about(PROBED).filter_map(move |(_, model)| {
-            let Model { subcluster: its, candidate, .. } = self.models[model as usize];
+            let Model { subcluster: its, candidate, .. } = &self.models[model as usize];
             let model = ModelId(model);
-            let may = its == subcluster && self.may_use_idle(now, model);
-            candidate.filter(|_| may).map(|candidate| (model, candidate))
+            let may = *its == subcluster && self.may_use_idle(now, model);
+            candidate.as_ref().filter(|_| may).map(|candidate| (model, candidate))
         })
     }
 
@@ -221,9 +223,4 @@ impl RankState {
         let idle = subclusters.filter(|&(subcluster, _)| self.gpus.has_idle(subcluster));
         idle.map(|(_, reserve)| reserve.next_tick()).min()
     }
-}
-
-/// By when a candidate is due; no two are equal.
-fn due(&(model, candidate): &(ModelId, Candidate)) -> (Nanos, ModelId) {
-    (candidate.due(), model)
 }

@@ -11,9 +11,9 @@ use baton_types::{Nanos, Prefer};
 
 /// What models lose is counted over spans of this length, so that rare losses are seen, too.
 const SPAN: Nanos = Nanos::from_millis(10_000);
-/// Fewer lost tasks of a model in a span are no sign of anything.
+/// Fewer lost tasks in a span, of a model or of all together, are no sign of anything.
 const LOST_MIN: u64 = 3;
-/// A model loses tasks if it loses more than one in 400.
+/// Tasks are being lost if these are more than one in 400.
 const LOST_ONE_IN: u64 = 400;
 /// Batches begin at once only while no model loses more than one in 4,096.
 const CALM_ONE_IN: u64 = 4_096;
@@ -101,7 +101,7 @@ impl Trials {
     }
 
     /// Looks at how many tasks each model has received and lost since start, and says how many arrivals to record for a
-    /// trial, if one is due: because a model loses tasks, because other rules than the policy's own are followed, which may not
+    /// trial, if one is due: because tasks are being lost, because other rules than the policy's own are followed, which may not
     /// be needed any more, or because none loses tasks, which could end sooner. Where they do, and tasks are lost or
     /// clearly more come than were tried, the own rules come back without a trial. Call every [`Trials::LOOK_EVERY`], also while a trial is under way, which `is_trying` says.
     pub fn look(
@@ -162,19 +162,21 @@ impl Trials {
         if is_over {
             self.began = Some(now);
         }
-        let mut is_losing = false;
-        (self.has_traffic, self.is_calm, self.came) = (false, true, 0);
+        let is_clear = |(came, lost): (u64, u64)| lost >= LOST_MIN && lost * LOST_ONE_IN > came;
+        let (mut is_losing, mut all) = (false, (0, 0));
+        (self.is_calm, self.came) = (true, 0);
         for (seen, count) in self.seen.iter_mut().zip(counts) {
             let before = if is_over { mem::replace(seen, count) } else { *seen };
             // A model that has been replaced counts from nothing.
             let (came, lost) = (count.0.saturating_sub(before.0), count.1.saturating_sub(before.1));
-            self.has_traffic |= came > 0;
             self.came += count.0;
             self.is_calm &= lost * CALM_ONE_IN <= came;
-            is_losing |= lost >= LOST_MIN && lost * LOST_ONE_IN > came;
+            is_losing |= is_clear((came, lost));
+            all = (all.0 + came, all.1 + lost);
         }
+        self.has_traffic = all.0 > 0;
         self.is_calm |= !counts_before;
-        is_losing && counts_before
+        (is_losing || is_clear(all)) && counts_before
     }
 
     /// What a trial of the recorded arrivals found; `None` if it could not be made. Returns the rules to follow from now

@@ -52,6 +52,19 @@ fn a_trial_is_due_once_a_model_has_lost_a_few_tasks_within_ten_seconds() {
     assert_eq!(Trials::LOOK_EVERY.times(16), SECOND, "it is looked often enough for crowds");
 }
 
+/// Of rare tasks no model loses a few in ten seconds.
+#[test]
+fn a_trial_is_due_once_all_models_together_have_lost_a_few_tasks() {
+    let mut trials = trials(3);
+    let mut look = |second: u64, lost: [u64; 3], came| {
+        trials.look(at(second), lost.map(|lost| (came, lost)).into_iter(), false).is_some()
+    };
+    assert!(!look(1, [1, 0, 1], 100), "two tasks are no sign");
+    assert!(look(2, [1, 1, 1], 110));
+    assert!(look(3, [1, 1, 1], 399));
+    assert!(!look(4, [1, 1, 1], 400), "three of 1,200 are one in 400");
+}
+
 #[test]
 fn a_model_that_has_been_replaced_counts_from_nothing() {
     let mut trials = trials(1);

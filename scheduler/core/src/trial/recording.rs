@@ -4,8 +4,12 @@ use alloc::vec::Vec;
 
 use baton_types::{ModelId, Nanos};
 
-/// Arrivals are recorded for no longer than this.
+/// Arrivals are recorded for no longer than this …
 const LONGEST: Nanos = Nanos::from_millis(10_000);
+/// … or than this while there are few.
+const LONGEST_OF_FEW: Nanos = Nanos::from_millis(60_000);
+/// A recording with less than this part of what is never exceeded has few: 512 where that is 16,384.
+const FEW: usize = 32;
 
 /// How many tasks a recording should have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +61,7 @@ pub struct Record {
 }
 
 impl Recording {
-    /// Records what comes from now on, for ten seconds at most.
+    /// Records what comes from now on, for ten seconds at most, or a minute while little comes.
     pub fn new(now: Nanos, enough: Enough) -> Self {
         Self { arrivals: Vec::with_capacity(enough.most), enough, from: now }
     }
@@ -74,8 +78,9 @@ impl Recording {
     /// There are enough.
     pub fn is_over(&self, now: Nanos) -> bool {
         let (came, lasts) = (self.arrivals.len(), now - self.from);
+        let has_few = came < self.enough.most / FEW;
         came >= self.enough.most
-            || lasts >= LONGEST
+            || lasts >= if has_few { LONGEST_OF_FEW } else { LONGEST }
             || (came >= self.enough.tasks && lasts >= self.enough.lasts)
     }
 
@@ -115,11 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn enough_tasks_in_a_second_or_very_many_or_what_came_in_ten() {
+    fn enough_tasks_in_a_second_or_very_many_or_what_came_in_ten_or_in_a_minute() {
         assert_eq!(is_over_at(MS), MS.times(2_001), "2,000 take longer than a second");
         assert_eq!(is_over_at(Nanos(100_000)), MS.times(1_001), "2,000 in 0.2 s are not enough");
         assert_eq!(is_over_at(Nanos(10_000)), MS.times(161), "16,000 are");
-        assert_eq!(is_over_at(MS.times(50)), MS.times(10_001), "200 are all that came");
+        assert_eq!(is_over_at(MS.times(10)), MS.times(10_001), "1,000 are all that came");
+        assert_eq!(is_over_at(MS.times(50)), MS.times(25_001), "500 are no longer few");
+        assert_eq!(is_over_at(MS.times(500)), MS.times(60_001), "120 are all that came");
     }
 
     #[test]
