@@ -432,18 +432,4 @@ mod tests {
         let (from, to) = pair();
         assert!(from.has_unread() && to.has_unread());
     }
-
-    /// Whoever looks again, as a transport may that has bytes left to read, must not wait for more.
-    #[test]
-    fn a_peer_that_is_gone_without_a_word_is_so_at_every_look() {
-        let (from, mut to) = pair();
-        drop(from);
-        let mut place = [0; 10];
-        let mut look = || match to.read(&mut place) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            other => Some(other.map_err(|error| error.kind())),
-        };
-        let ends = [(0..PATIENCE).find_map(|_| look()), look()];
-        assert_eq!(ends, [Some(Err(io::ErrorKind::UnexpectedEof)); 2]);
-    }
 }

@@ -284,23 +284,3 @@ fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
     twins.requests(ms(60), 1);
     assert_eq!(batches(&twins), [4, 4]);
 }
-
-/// Batches are sized for the objective from now on, and the former one says how long they may go without a look.
-#[test]
-fn another_objective_ends_the_quiet_period_of_the_former_one() {
-    let ms = Nanos::from_millis;
-    let mut twins = Twins::of(&ModelConfig {
-        id: ModelId(0),
-        profile: Profile::linear(ms(1), ms(5), 32).expect("it is a line"),
-        slo: ms(60),
-        queue_capacity: 256,
-        policy: Policy::Symphony,
-        prefer: Prefer::FewestGpus,
-        network: NetworkDelay::default(),
-    });
-    twins.requests(ms(60), 3);
-    twins.both(|model, _, _| model.set_objective(ms(20)));
-    twins.requests(ms(60), 1);
-    let batches = [&twins.lazy, &twins.prompt].map(|twin| twin.0.candidate().map(|c| c.batch));
-    assert_eq!(batches, [Some(4); 2]);
-}
