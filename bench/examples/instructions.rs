@@ -169,6 +169,7 @@ impl Bench {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         };
         self.model.on_grant(self.now, grant, &mut self.sink);
         let _ = self.model.on_measured(BatchShape::of(BATCH as u32), LATENCY, Slowdown::NONE);

@@ -91,13 +91,13 @@ impl ToRank {
 }
 
 /// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], the slots to spare, of which more than fit
-/// count as those that do, whether the model is short of them, and the slot wait, in steps of [`COARSE`], which is half a minute at most.
+/// count as those that do, two flags, and the slot wait, in steps of [`COARSE`], which is a quarter of a minute at most.
 const SLOWDOWN_BITS: u32 = 12;
 const PORT_BITS: u32 = 16;
 const PORT_STEP: u32 = 12;
 const SPARE_BITS: u32 = 10;
-const SHORT_BITS: u32 = 1;
-const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - SHORT_BITS;
+const FLAG_BITS: u32 = 2;
+const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - FLAG_BITS;
 
 /// To a ModelThread. What the grant allows, and a part of a slot, share their word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
@@ -107,8 +107,8 @@ pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let wait = grant.slot_wait.0.div_ceil(1 << COARSE).min((1 << WAIT_BITS) - 1);
     let spare = u64::from(grant.spare).min((1 << SPARE_BITS) - 1);
     let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
-    let wait_and_short = wait << SHORT_BITS | u64::from(grant.is_short_of_slots);
-    let rest = (wait_and_short << SPARE_BITS | spare) << PORT_BITS | port;
+    let flags = u64::from(grant.others_lose) << 1 | u64::from(grant.is_short_of_slots);
+    let rest = ((wait << FLAG_BITS | flags) << SPARE_BITS | spare) << PORT_BITS | port;
     let tail = rest << SLOWDOWN_BITS | grant.slowdown.in_256ths();
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
@@ -123,8 +123,8 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
     let port = tail >> SLOWDOWN_BITS & ((1 << PORT_BITS) - 1);
     let rest = tail >> (SLOWDOWN_BITS + PORT_BITS);
     let spare = (rest & ((1 << SPARE_BITS) - 1)) as u32;
-    let is_short_of_slots = rest >> SPARE_BITS & 1 == 1;
-    let slot_wait = Nanos((rest >> (SPARE_BITS + SHORT_BITS)) << COARSE);
+    let [is_short_of_slots, others_lose] = [0, 1].map(|flag| rest >> (SPARE_BITS + flag) & 1 == 1);
+    let slot_wait = Nanos((rest >> (SPARE_BITS + FLAG_BITS)) << COARSE);
     let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
     let part = SlotPart::from_bits(head as u32 >> MODEL_BITS);
     let grant = Grant {
@@ -137,6 +137,7 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
         spare,
         part,
         is_short_of_slots,
+        others_lose,
     };
     (ModelId(head as u32 & ((1 << MODEL_BITS) - 1)), grant)
 }
@@ -177,6 +178,7 @@ mod tests {
             spare: (1 << SPARE_BITS) - 1,
             part: SlotPart::new(31, Nanos::MAX),
             is_short_of_slots: false,
+            others_lose: false,
         };
         let packed = |grant| unpack_grant(pack_grant(ModelId(1), grant)).1;
         let all = Nanos::MAX;
@@ -210,6 +212,7 @@ mod tests {
                 spare: 0,
                 part: SlotPart::NONE,
                 is_short_of_slots: false,
+                others_lose: false,
             };
             let expected = Grant {
                 port_wait: rounded(span, PORT_STEP, PORT_BITS),
@@ -274,6 +277,7 @@ mod tests {
                 spare,
                 part: SlotPart::new(21, latency),
                 is_short_of_slots: spare % 2 == 1,
+                others_lose: longest.0 == 0,
             };
             let model = ModelId((1 << MODEL_BITS) - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));

@@ -376,14 +376,27 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "after the last batch");
 }
 
+/// The members only say that they are there, for these tenths of a second.
+fn idle(stage: &mut Stage, mut members: [&mut Member; 2], tenths: u32) {
+    for _ in 0..tenths {
+        for member in &mut members {
+            member.ping();
+            stage.exchange(member);
+        }
+        stage.advance(ms(100));
+    }
+}
+
 #[test]
 fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
     let mut stage = stage(Policy::Baton);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
     let needed = |stage: &Stage| stage.scheduler.counters().control_thread.gpus_needed.get();
     assert_eq!(needed(&stage), 0, "nothing has come");
+    idle(&mut stage, [&mut frontend, &mut backend], 10);
+    assert_eq!(needed(&stage), 2, "as many as serve, until it has looked for five seconds");
     // Every 4 ms a task: in batches of five, for which the objective leaves time, 1.8 ms of work.
-    for round in 0..500 {
+    for round in 0..1_500 {
         frontend.ping();
         backend.ping();
         frontend.submit(0, frontend.task(round % 4, round / 4), stage.now + ms(30));
@@ -397,7 +410,7 @@ fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
     }
     assert_eq!(needed(&stage), 1);
     // The backend does not say that anything has ended.
-    for round in 500..1_250 {
+    for round in 1_500..2_250 {
         frontend.ping();
         backend.ping();
         frontend.submit(0, frontend.task(round % 4, round / 4), stage.now + ms(30));
@@ -406,13 +419,7 @@ fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
         stage.advance(ms(4));
     }
     assert_eq!(needed(&stage), 3, "tasks are lost, so two are too few");
-    for _ in 0..80 {
-        frontend.ping();
-        backend.ping();
-        stage.exchange(&mut frontend);
-        stage.exchange(&mut backend);
-        stage.advance(ms(100));
-    }
+    idle(&mut stage, [&mut frontend, &mut backend], 80);
     assert_eq!(needed(&stage), 0, "nothing has come for eight seconds");
 }
 

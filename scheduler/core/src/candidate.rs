@@ -114,6 +114,8 @@ pub struct Grant {
     pub part: SlotPart,
     /// Other models leave this one fewer slots than its own tasks need. Its batches then wait as if it had no variants.
     pub is_short_of_slots: bool,
+    /// Other models lose tasks, and one of them waits for a slot while none is idle.
+    pub others_lose: bool,
 }
 
 impl Grant {

@@ -138,6 +138,7 @@ impl Rush {
                 spare: 1,
                 part: SlotPart::NONE,
                 is_short_of_slots: false,
+                others_lose: false,
             };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }

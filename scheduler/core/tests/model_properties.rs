@@ -260,6 +260,7 @@ impl Pair {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);

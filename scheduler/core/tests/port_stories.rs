@@ -178,6 +178,7 @@ fn granted(mut model: ModelState, port_wait: Nanos) -> Decided {
         spare: 1,
         part: SlotPart::NONE,
         is_short_of_slots: false,
+        others_lose: false,
     };
     model.on_grant(ms(0.0), grant, &mut out);
     out

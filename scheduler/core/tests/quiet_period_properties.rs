@@ -151,6 +151,7 @@ impl Twins {
                         spare: 1,
                         part: SlotPart::NONE,
                         is_short_of_slots: false,
+                        others_lose: false,
                     };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }

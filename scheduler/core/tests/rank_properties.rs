@@ -80,7 +80,7 @@ struct Out {
 impl RankSink for Out {
     fn grant(&mut self, model: ModelId, grant: Grant) {
         // `spare_slots.rs` tests what is left to others.
-        self.grants.push((model, Grant { spare: 1, ..grant }));
+        self.grants.push((model, Grant { spare: 1, others_lose: false, ..grant }));
     }
     fn drained(&mut self, gpu: Gpu) {
         self.drained.push(gpu);
@@ -414,6 +414,7 @@ impl Pair {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;

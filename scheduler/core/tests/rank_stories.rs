@@ -208,6 +208,7 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
                 spare: 0,
                 part: SlotPart::NONE,
                 is_short_of_slots: true,
+                others_lose: false,
             }
         )]
     );

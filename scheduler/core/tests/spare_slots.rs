@@ -258,6 +258,42 @@ fn what_all_models_need_together_leaves_nothing_for_accuracy() {
     assert!(!stage.granted(now, 0).is_short_of_slots, "model 1 has been gone for long");
 }
 
+/// Models 0 and 1 lose these parts of their tasks, in 1/65536. What model 0 hears that is granted a slot when its candidate falls
+/// due, and that of model 1 with it: one of as many slots.
+fn others_lose(bad_rates: [u32; 2], slots: u32, models: &[usize]) -> bool {
+    let mut stage = Stage::with(slots);
+    let of = |model: usize, now| Candidate { bad_rate: bad_rates[model], ..Stage::candidate(now) };
+    let mut now = Nanos::ZERO;
+    for tick in 0..500 {
+        let model = tick % 2;
+        let gpu = stage.offered(model, now, of(model as usize, now))[0].gpu;
+        stage.planned(now, gpu, MS, MS);
+        now = now + MS;
+        stage.finished(now, gpu);
+    }
+    let due = now + MS;
+    for &model in models {
+        let candidate = Candidate { urgency: due + MS.times(30 * model as u64), ..of(model, due) };
+        let seen = stage.grants[model];
+        stage.rank.on_candidate(now, ModelId(model as u32), Some(candidate), seen, &mut stage.out);
+    }
+    stage.rank.on_timer(due, &mut stage.out);
+    assert_eq!(stage.out.0.len(), models.len().min(slots as usize));
+    let (model, grant) = stage.out.0[0];
+    assert_eq!(model, 0, "the most urgent");
+    grant.others_lose
+}
+
+#[test]
+fn a_model_hears_that_others_wait_for_its_slot_and_lose_tasks() {
+    // A quarter of a per cent is no loss.
+    let of_others = [164, 166].map(|bad_rate| others_lose([0, bad_rate], 1, &[0, 1]));
+    assert_eq!(of_others, [false, true]);
+    assert!(!others_lose([9_000, 0], 1, &[0, 1]), "its own losses");
+    assert!(!others_lose([0, 9_000], 1, &[0]), "no other waits");
+    assert!(!others_lose([0, 9_000], 2, &[0, 1]), "a slot is idle");
+}
+
 #[test]
 fn slots_are_offered_until_they_leave_or_drain() {
     let mut stage = Stage::new();

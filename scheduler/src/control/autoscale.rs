@@ -14,6 +14,9 @@ const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
 /// otherwise be two changes.
 const FALL_LASTS: Nanos = Nanos::from_millis(60_000);
 
+/// A scheduler that has looked for less does not know what the traffic needs: its estimates are means of so long.
+const LEARNS_FOR: Nanos = Nanos::from_millis(5_000);
+
 /// Requests that say what part of all is lost: of fewer, chance alone may lose the 1 % that asks for another GPU.
 const REQUESTS_ENOUGH: u64 = 300;
 /// Looks that count while their requests are fewer: five seconds, of which the load is the mean too.
@@ -29,10 +32,14 @@ pub(super) struct Autoscale {
     /// What came between the last looks, the newest first.
     looks: Vec<VecDeque<(u64, u64)>>,
     needed: Vec<u32>,
+    /// GPUs that may not go meanwhile, until it knows what is needed.
+    kept: Vec<u32>,
     told: Vec<u32>,
     /// Since when the need is below the one told.
     lower_since: Vec<Option<Nanos>>,
     next_tell: Nanos,
+    /// When it looked first.
+    began: Option<Nanos>,
 }
 
 impl Autoscale {
@@ -46,15 +53,33 @@ impl Autoscale {
             seen: vec![(0, 0); subclusters],
             looks: vec![VecDeque::with_capacity(LOOKS_MAX); subclusters],
             needed: nothing.clone(),
+            kept: nothing.clone(),
             told: nothing,
             lower_since: vec![None; subclusters],
             next_tell: Nanos::ZERO,
+            began: None,
         }
     }
 
-    /// GPUs that each sub-cluster needs, as of the last look.
-    pub(super) fn needed(&self) -> &[u32] {
-        &self.needed
+    /// GPUs that the sub-cluster needs, as of the last look.
+    pub(super) fn needed(&self, subcluster: SubclusterId) -> u32 {
+        let at = subcluster.0 as usize;
+        self.needed[at].max(self.kept[at])
+    }
+
+    /// Those that all of them need.
+    pub(super) fn needed_in_all(&self) -> u32 {
+        (0..self.needed.len() as u32).map(|id| self.needed(SubclusterId(id))).sum()
+    }
+
+    /// The traffic of the last look needs none.
+    pub(super) fn is_idle(&self) -> bool {
+        self.needed.iter().all(|&needed| needed == 0)
+    }
+
+    /// Whether it has looked for long enough.
+    fn knows(&mut self, now: Nanos) -> bool {
+        now >= *self.began.get_or_insert(now) + LEARNS_FOR
     }
 
     /// The sub-clusters whose need has changed since the last report, if another one is due.
@@ -105,16 +130,19 @@ fn sums(loads: impl Iterator<Item = ModelLoad>) -> [u64; 3] {
 }
 
 impl<T: Transport> ControlThread<T> {
-    /// Counts the GPUs that are needed, and writes down what has changed.
+    /// Counts the GPUs that are needed, and writes down what has changed. Before it knows, none that serves may go.
     pub(super) fn check_needs(&mut self, now: Nanos) {
         let subclusters: Vec<SubclusterId> = self.parts.catalog.subclusters().collect();
-        let needed: Vec<u32> = subclusters.iter().map(|&id| self.needed(id)).collect();
-        self.parts.counters.gpus_needed.set(needed.iter().map(|&needed| u64::from(needed)).sum());
-        self.autoscale.needed.clone_from(&needed);
-        for id in self.autoscale.news(now) {
+        self.autoscale.needed = subclusters.iter().map(|&id| self.needed(id)).collect();
+        let knows = self.autoscale.knows(now);
+        let kept = |&id: &SubclusterId| if knows { 0 } else { self.roster.serving(id) };
+        self.autoscale.kept = subclusters.iter().map(kept).collect();
+        self.parts.counters.gpus_needed.set(self.autoscale.needed_in_all().into());
+        let news = if knows { self.autoscale.news(now) } else { Vec::new() };
+        for id in news {
             let (subcluster, gpus) =
                 (self.parts.catalog.subcluster_name(id), self.roster.serving(id));
-            let gpus_needed = needed[id.0 as usize];
+            let gpus_needed = self.autoscale.needed(id);
             tracing::info!(subcluster, gpus_needed, gpus, "what the traffic needs has changed");
         }
     }

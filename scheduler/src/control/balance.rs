@@ -159,7 +159,7 @@ impl<T: Transport> ControlThread<T> {
 
     /// No member has work, and what the ModelThreads last reported needs no GPU: asking again would only wake them.
     fn has_nothing_to_report(&self) -> bool {
-        self.hearing.is_idle() && self.autoscale.needed().iter().all(|&needed| needed == 0)
+        self.hearing.is_idle() && self.autoscale.is_idle()
     }
 
     /// The model serves at its new home: frontends send their requests there.

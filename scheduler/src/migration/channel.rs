@@ -121,6 +121,7 @@ mod tests {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         }));
         assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");

@@ -26,6 +26,7 @@ const GRANT: Grant = Grant {
     spare: 0,
     part: SlotPart::NONE,
     is_short_of_slots: false,
+    others_lose: false,
 };
 
 struct Bed {

@@ -41,12 +41,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const REMARK: &str = "Where memory and link decide, the rules do as the paper says: Fig. 6. 800 r/s in Fig. 5 \
     are 16 tasks in 20 ms; with Table 1's 15.67 ms a GPU reaches 1,021 r/s, and does under every policy with \
-    objectives of 250 ms and more. Under tighter ones `clockwork:5` executes smaller batches than an independent \
-    simulation of its rules, which had 907 to 1,022 r/s; which detail of its strategies does that is not known. \
+    objectives of 250 ms and more. Under tighter ones an independent simulation of Clockwork's rules had 907 to 1,022 r/s. \
     Fig. 7 needs shorter objectives than the paper's cluster: here is no network, and ℓ(1) is exact. In Fig. 9's \
-    overload `baton` makes a third of Clockwork's LOADs and serves more of the cold tasks. In Fig. 10 `baton` keeps a wider \
-    margin than Clockwork's rule and is exceeded less often by executions and LOADs. Few LOADs concern one model, and all \
-    models of about its length learn from them.";
+    overload `baton` makes a third to a quarter of Clockwork's LOADs and serves more of the cold tasks. In Fig. 10 `baton` keeps \
+    a wider margin than Clockwork's rule and is exceeded less often by executions and LOADs. Few LOADs concern one model, and \
+    all models of about its length learn from them.";
 
 /// Who is compared. `naive` and `pinned` are `baton` that loads on a miss, or never.
 const POLICIES: [Policy; 5] = [

@@ -4,8 +4,8 @@
 //! longer, and decides with the deadline until when a task can be served. Nothing here is asked of models without variants.
 //! O(log b · log n) for a batch of b of n waiting tasks.
 //!
-//! One task that asks makes a batch dear for all. So while tasks that ask for nothing are being lost, those that ask are given
-//! up where the others of the window would be served clearly faster without them.
+//! One task that asks makes a batch dear for all. So while tasks that ask for nothing are being lost, or are about to be, those
+//! that ask are given up where the others of the window would be served clearly faster without them.
 
 use core::ops::Range;
 
@@ -78,11 +78,18 @@ impl ModelState {
     }
 
     /// Whether tasks of the window that ask for accuracy cost others their deadlines: some were lost within the last objective,
-    /// and without those that ask the slot would serve half as many tasks again in the same time. `within` is what it can
-    /// serve with them. O(b).
-    pub(super) fn costs_others(&self, now: Nanos, window: Window, within: Window) -> bool {
-        let is_losing = self.lost_plain_at.is_some_and(|at| now - at <= self.sizing.slo);
-        if !is_losing || within.batch == 0 {
+    /// or are about to be, and without those that ask the slot would serve half as many tasks again in the same time. `within`
+    /// is what it can serve with them. O(b), and what [`ModelState::delays_rest`] takes.
+    pub(super) fn costs_others(
+        &self,
+        now: Nanos,
+        grant: Option<&Grant>,
+        window: Window,
+        within: Window,
+    ) -> bool {
+        let Some(grant) = grant.filter(|_| within.batch > 0) else { return false };
+        let was_lost = self.lost_plain_at.is_some_and(|at| now - at <= self.sizing.slo);
+        if !was_lost && !grant.others_lose && !self.delays_rest(now, grant, within) {
             return false;
         }
         let plain = ranks(window).filter(|&rank| !self.asks(rank)).count() as u32;
@@ -95,13 +102,15 @@ impl ModelState {
         served(plain, with) * SERVED_WITH > served(within.batch, without) * SERVED_WITHOUT
     }
 
-    /// Gives up those of the window's tasks that ask for accuracy.
+    /// Gives up those of the window's tasks that ask for accuracy. In no bad rate do they count: their model would be more urgent
+    /// for it than those that they made room for, and spend nothing on accuracy.
     pub(super) fn give_up_asking(&mut self, window: Window, out: &mut impl ModelSink) {
         for rank in ranks(window).rev() {
             if self.asks(rank) {
                 let gone = self.queue.get(rank).task;
                 self.queue.remove_at(rank);
-                self.give_up(gone, DropReason::Window, out);
+                self.counters.given_up += 1;
+                self.end(gone, DropReason::Window, out);
             }
         }
     }

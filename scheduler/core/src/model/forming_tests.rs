@@ -67,6 +67,7 @@ fn a_batch_that_grows_has_been_schedulable_since_its_first_task_was() {
         spare: 0,
         part: SlotPart::NONE,
         is_short_of_slots: true,
+        others_lose: false,
     };
     // Nor is it late while the slot is taken: there plans and inputs are awaited for 2 ms.
     let busy = Grant { free_at: MS.times(110), ..grant };

@@ -350,7 +350,7 @@ impl ModelState {
                 };
             }
             match self.within_floors(&horizon, window) {
-                Some(within) if grant.is_some() && self.costs_others(now, window, within) => {
+                Some(within) if self.costs_others(now, grant, window, within) => {
                     self.give_up_asking(window, out);
                 }
                 Some(within) => return within,

@@ -140,6 +140,7 @@ impl RankState {
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         let (spare, part) = self.spare(subcluster, model);
         let is_short_of_slots = self.is_short_of_slots(model);
+        let others_lose = self.others_lose(subcluster, model);
         let grant = Grant {
             gpu,
             free_at,
@@ -150,6 +151,7 @@ impl RankState {
             spare,
             part,
             is_short_of_slots,
+            others_lose,
         };
         out.grant(model, grant);
     }

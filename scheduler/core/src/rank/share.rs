@@ -46,6 +46,14 @@ impl RankState {
         self.models[model.0 as usize].left == 0
     }
 
+    /// Other models lose tasks, and one of them waits for a slot while none is idle. As of the last [`RankState::spare`].
+    pub(super) fn others_lose(&self, subcluster: SubclusterId, model: ModelId) -> bool {
+        let at = subcluster.0 as usize;
+        self.models[model.0 as usize].work.others_lose(&self.reserves[at])
+            && self.ready[at].peek().is_some()
+            && !self.gpus.has_idle(subcluster)
+    }
+
     /// The model has variants, and batches on as many slots as the others leave it. While its head can, it waits for
     /// one of these: on one more slot a batch would get the cheapest variant.
     #[inline]

@@ -229,3 +229,55 @@ fn those_that_ask_are_given_up_wherever_they_stand_in_the_window() {
         assert_eq!(served, [0; 3], "the first is {first}");
     }
 }
+
+/// Twelve tasks, half of which ask for what takes 23.7 ms for all of them, and eight behind them that have until then. The eight
+/// take 4.2 ms, on as many slots.
+fn before_eight(deadline_us: u64, spare: u32) -> (usize, usize) {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let asking = |task: u64| (24_000, if task.is_multiple_of(2) { 0 } else { 80_160 });
+    let mut tasks: Vec<(u64, u32)> = (0..12).map(asking).collect();
+    tasks.extend([(deadline_us, 0); 8]);
+    let out = seal_asking(&model, &tasks, spare, Slowdown::NONE);
+    (out.tasks.len(), out.ended.len())
+}
+
+#[test]
+fn those_that_ask_for_much_are_given_up_before_others_are_late_for_it() {
+    assert_eq!(before_eight(28_000, 1), (12, 0), "by 27.94 ms");
+    assert_eq!(before_eight(27_900, 1), (14, 6));
+    assert_eq!(before_eight(27_900, 2), (12, 0), "by 16.1 ms on the other slot");
+    assert_eq!(before_eight(27_900, 0), (12, 0), "how many slots there are is not known");
+}
+
+/// Twelve tasks come, half of which ask, and find this slot.
+fn ask_on(model: &mut ModelState, now: Nanos, grant: Grant) -> Sealed {
+    let mut out = Sealed::default();
+    for task in 0..12 {
+        let accuracy_min = if task % 2 == 0 { 0 } else { 80_160 };
+        let request = Request { accuracy_min, ..Request::new(TaskId(task), now + SLO) };
+        model.on_request(now, request, &mut out);
+    }
+    model.on_grant(now, Grant { free_at: now, ..grant }, &mut out);
+    out
+}
+
+#[test]
+fn those_that_ask_for_much_are_given_up_for_other_models_that_lose_tasks() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let grant = grant(0, Slowdown::NONE);
+    let out = ask_on(&mut model, Nanos::ZERO, grant);
+    assert_eq!((out.tasks.len(), out.variant), (12, 5));
+    let out = ask_on(&mut model, SLO, Grant { others_lose: true, ..grant });
+    assert_eq!((out.tasks.len(), out.variant, out.ended.len()), (6, 0, 6));
+}
+
+#[test]
+fn a_model_that_gave_up_what_asks_spends_what_there_is_to_spare() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let wanted = Grant { others_lose: true, ..grant(0, Slowdown::NONE) };
+    assert_eq!(ask_on(&mut model, Nanos::ZERO, wanted).ended.len(), 6);
+    let (now, mut out) = (Nanos::from_millis(150), Sealed::default());
+    model.on_request(now, Request::new(TaskId(99), now + SLO), &mut out);
+    model.on_grant(now, Grant { free_at: now, ..grant(8, Slowdown::NONE) }, &mut out);
+    assert_eq!(out.variant, 5, "the model loses nothing by its own fault");
+}

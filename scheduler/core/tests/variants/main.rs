@@ -127,6 +127,7 @@ fn grant(spare: u32, slowdown: Slowdown) -> Grant {
         spare,
         part: SlotPart::NONE,
         is_short_of_slots: spare == 0,
+        others_lose: false,
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
         spare,
         part: SlotPart::NONE,
         is_short_of_slots: false,
+        others_lose: false,
     };
     model.clone().on_grant(now, grant, &mut answer);
     answer
@@ -91,6 +92,7 @@ mod tests {
             spare: 1,
             part: SlotPart::NONE,
             is_short_of_slots: false,
+            others_lose: false,
         };
         let mut out = Answer::default();
         model.on_grant(Nanos::ZERO, grant, &mut out);

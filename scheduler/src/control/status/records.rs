@@ -119,7 +119,7 @@ impl<T: Transport> ControlThread<T> {
             policy: self.parts.common.policy().name().to_owned(),
             uptime_s: rounded(seconds(now - self.status.started_at)),
             window_s: rounded(window.map_or(0.0, |window| window.span_s(now))),
-            gpus_needed: self.autoscale.needed().iter().sum(),
+            gpus_needed: self.autoscale.needed_in_all(),
             model_threads: self.parts.model_threads.len() as u32,
             events_total: self.status.events.total(),
         };
@@ -131,7 +131,7 @@ impl<T: Transport> ControlThread<T> {
         Record::Subcluster(SubclusterStatus {
             name: shortened(self.parts.catalog.subcluster_name(id)),
             gpus: self.roster.serving(id),
-            gpus_needed: self.autoscale.needed()[id.0 as usize],
+            gpus_needed: self.autoscale.needed(id),
             rules: self.rules(id).map(|rules| rules.name().to_owned()),
         })
     }

@@ -61,7 +61,7 @@ impl<T: Transport> ControlThread<T> {
         SubclusterShown {
             name: self.parts.catalog.subcluster_name(id).to_owned(),
             gpus: self.roster.serving(id),
-            gpus_needed: self.autoscale.needed()[id.0 as usize],
+            gpus_needed: self.autoscale.needed(id),
             busy: mean(|shares| shares.busy),
             loader_busy: self.has_cache(id).then(|| mean(|shares| shares.loader_busy)),
         }

@@ -6,10 +6,12 @@
 //! where long batches have every slot. Both follow from the GPU time of the batches planned in about
 //! the last quarter of a second, counted by how long the models' tasks can wait for a slot.
 
+mod demand;
 mod own_work;
 mod peaks;
 mod variability;
 
+pub(crate) use demand::Demand;
 pub(crate) use own_work::OwnWork;
 
 use crate::candidate::Candidate;
@@ -51,34 +53,6 @@ const TASK: u64 = 1 << 16;
 /// A class with less of the load than this part does not count as the shortest.
 const REMARKABLE: u64 = 64;
 
-/// What a model's tasks ask of the slots, as of its last candidate.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Demand {
-    /// [`Candidate::slack`].
-    pub(crate) slack: Nanos,
-    /// [`Candidate::dispersion`], raised by what the model loses.
-    pub(crate) dispersion: u16,
-    /// [`Candidate::bad_rate`].
-    pub(crate) bad_rate: u32,
-}
-
-impl Demand {
-    /// What varies by more than slots are kept for is lost, so what is lost raises the dispersion.
-    pub(crate) fn of(candidate: &Candidate) -> Self {
-        let Candidate { slack, dispersion, bad_rate, .. } = *candidate;
-        let lost = u64::from(bad_rate.saturating_sub(LOSING));
-        let raised = u64::from(dispersion) * (PER_CENT + DISPERSION_PER_CENT * lost) / PER_CENT;
-        Self { slack, dispersion: raised.min(u16::MAX.into()) as u16, bad_rate }
-    }
-
-    /// Work of a batch that takes so long, times the variance of its model's demand over that of Poisson arrivals in
-    /// 1/16: less, the longer its tasks can wait, since that evens it out.
-    fn varying(&self, work: Nanos, latency: Nanos) -> u64 {
-        let waits = (self.slack.0 / (latency.0 / 64).max(1)).min(1 << 20);
-        work.0.saturating_mul(self.dispersion.into()) / (64 + waits) * 64
-    }
-}
-
 /// GPU time planned, as if in efficient batches, and tasks, faded.
 #[derive(Clone, Copy, Default, Debug)]
 struct Work {
@@ -119,6 +93,9 @@ pub(crate) struct Reserve {
     total: u64,
     /// See [`Demand::varying`]: of all models, as of the last plan.
     varying: u64,
+    /// Tasks, and these times their models' bad rates, of all models, as of the last plan.
+    tasks: u64,
+    lost: u64,
     faded_at: Nanos,
     slots: u32,
     /// Sum of all work as of the last tick.
@@ -143,6 +120,8 @@ impl Reserve {
             work: [Work::default(); CLASSES],
             total: 0,
             varying: 0,
+            tasks: 0,
+            lost: 0,
             faded_at: Nanos::ZERO,
             slots: 0,
             load: 0,
@@ -162,6 +141,8 @@ impl Reserve {
         let class = class_of(demand.slack);
         self.work[class].add(demand, batch, work.0);
         self.total += work.0;
+        let (tasks, lost) = demand.lost_of(batch);
+        (self.tasks, self.lost) = (self.tasks + tasks, self.lost + lost);
         let is_losing = self.work[class].bad_rate() > LOSING;
         if is_losing && self.losing.is_none_or(|losing| class < losing.class) {
             self.losing = Some(self.losing_at(class));
@@ -264,8 +245,9 @@ impl Reserve {
             return false;
         }
         self.faded_at = self.faded_at + TICK.times(ticks);
-        self.total = faded(self.total, ticks);
-        self.varying = faded(self.varying, ticks);
+        for sum in [&mut self.total, &mut self.varying, &mut self.tasks, &mut self.lost] {
+            *sum = faded(*sum, ticks);
+        }
         for work in &mut self.work {
             work.fade(ticks);
         }
@@ -322,11 +304,11 @@ impl Reserve {
 
 impl Work {
     fn add(&mut self, demand: &Demand, batch: u32, time: u64) {
-        let tasks = u64::from(batch) * TASK;
+        let (tasks, lost) = demand.lost_of(batch);
         self.time += time;
         self.spread += time.saturating_mul(demand.dispersion.into());
         self.tasks += tasks;
-        self.lost += tasks.saturating_mul(demand.bad_rate.into());
+        self.lost += lost;
     }
 
     /// Mean of the models' bad rates by their tasks, in 1/65536: by their work, a model whose executions are short could

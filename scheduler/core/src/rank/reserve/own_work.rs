@@ -1,7 +1,7 @@
 //! One model's part of a sub-cluster's load.
 
 use super::peaks::Peak;
-use super::{DISPERSION_ONE, Demand, PARTS, Reserve, SLOT, TICK, above, class_of, faded};
+use super::{DISPERSION_ONE, Demand, LOSING, PARTS, Reserve, SLOT, TICK, above, class_of, faded};
 use crate::rank::part::PARTS_OF_SLOT;
 use baton_types::Nanos;
 
@@ -21,6 +21,9 @@ pub(crate) struct OwnWork {
     /// if its variance were o/b² for a model that keeps o slots busy: Poisson's without batches, and less with them,
     /// since a model spaces its batches. The square was chosen by trial: o/b has models compete that need not.
     spread: u64,
+    /// Tasks, and these times the model's bad rate, as in [`super::Work`].
+    tasks: u64,
+    lost: u64,
     /// In ticks.
     faded_at: u64,
     /// As counted in [`Reserve::peaks`].
@@ -43,6 +46,8 @@ impl OwnWork {
         reserve.varying += varying;
         self.busy += latency.0;
         self.spread += latency.0 / u64::from(batch).pow(2);
+        let (tasks, lost) = demand.lost_of(batch);
+        (self.tasks, self.lost) = (self.tasks + tasks, self.lost + lost);
         self.set_peak(reserve, Peak::new(class_of(demand.slack), self.busy / 5 * 4, self.spread));
     }
 
@@ -80,6 +85,13 @@ impl OwnWork {
         above(work, variance).div_ceil(SLOT / u64::from(PARTS_OF_SLOT))
     }
 
+    /// More than [`LOSING`] of the other models' tasks are being lost. As of the last look at its work.
+    pub(crate) fn others_lose(&self, reserve: &Reserve) -> bool {
+        let tasks = reserve.tasks.saturating_sub(self.tasks);
+        let lost = reserve.lost.saturating_sub(self.lost);
+        lost > tasks.saturating_mul(LOSING.into())
+    }
+
     /// The model keeps more slots busy on average than these, in 1/32, even in efficient batches. As of the last look at its
     /// work.
     pub(crate) fn needs_more_than(&self, parts: u64) -> bool {
@@ -93,6 +105,8 @@ impl OwnWork {
         self.varying = faded(self.varying, passed);
         self.busy = faded(self.busy, passed);
         self.spread = faded(self.spread, passed);
+        self.tasks = faded(self.tasks, passed);
+        self.lost = faded(self.lost, passed);
         self.faded_at = ticks;
     }
 }
