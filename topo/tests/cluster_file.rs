@@ -263,6 +263,8 @@ fn a_name_a_file_and_an_objective_make_a_model() {
     let summary = cluster.to_string();
     let says = "ℓ(1) … ℓ(16) measured by its backends, image f32[1, 8, 8] → logits f32[10]";
     assert!(summary.contains(says), "{summary}");
+    let alone = good(&format!("{model}batch_max = 1\n{backend}")).to_string();
+    assert!(alone.contains(", ℓ(1) measured by its backends, image"), "{alone}");
     assert!(summary.contains(&format!("  model d (onnx {file}): SLO")), "{summary}");
     let on_a_gpu = good(&format!("{model}device = \"cuda:1\"\n{backend}")).to_string();
     let named = format!("  model d (onnx {file} on cuda:1): SLO");

@@ -5,6 +5,7 @@
 //! over transport and executor, so that tests step it by hand with a clock of their own.
 
 mod end;
+mod failures;
 mod intake;
 mod loads;
 mod models;
@@ -32,6 +33,7 @@ use crate::pull::ModelPulls;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::{Execution, Phase};
 use end::End;
+use failures::Failures;
 
 /// The I/O agent.
 #[derive(Debug)]
@@ -55,6 +57,7 @@ pub struct Worker<T, E> {
     /// Which of all batch slots is answered first in the next pass.
     reply_from: usize,
     counters: Counters,
+    failures: Failures,
     end: Option<End>,
 }
 
@@ -88,6 +91,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             awake: AwakeTime::in_steps_of(LOOK),
             reply_from: 0,
             counters: Counters::default(),
+            failures: Failures::default(),
             end: None,
             models: Models::new(config.models.clone(), measured, has_cache, folder),
             pulls,
@@ -218,9 +222,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     fn on_collected(&mut self, gpu: usize, back: Collected, now: Nanos) {
         if let Collected::Executed(Err(error)) = &back {
-            let model = error.model().and_then(|id| self.models.spec(id));
-            tracing::error!(gpu, model = model.map(|spec| &*spec.name), %error, "an action failed");
             self.counters.engine_failed(error);
+            if let Some(unlogged) = self.failures.note(now) {
+                let model = error.model().and_then(|id| self.models.spec(id));
+                let model = model.map(|spec| &*spec.name);
+                tracing::error!(gpu, model, %error, unlogged, "an action failed");
+            }
         }
         match back {
             Collected::Expired(action) => self.give_back(gpu, action, now),

@@ -156,9 +156,15 @@ fn write_latencies(
     profile: &Profile,
 ) -> fmt::Result {
     let batch_max = profile.batch_max();
-    if model.engine.is_measured() {
-        return write!(f, "ℓ(1) … ℓ({batch_max}) measured by its backends");
+    let is_measured = model.engine.is_measured();
+    let latency = |f: &mut fmt::Formatter<'_>, batch| match is_measured {
+        true => write!(f, "ℓ({batch})"),
+        false => write!(f, "ℓ({batch}) = {} ms", profile.latency(batch).as_millis_f64()),
+    };
+    latency(f, 1)?;
+    if batch_max > 1 {
+        f.write_str(" … ")?;
+        latency(f, batch_max)?;
     }
-    let [one, most] = [1, batch_max].map(|batch| profile.latency(batch).as_millis_f64());
-    write!(f, "ℓ(1) = {one} ms … ℓ({batch_max}) = {most} ms")
+    f.write_str(if is_measured { " measured by its backends" } else { "" })
 }
