@@ -177,6 +177,15 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_an_action_names_is_known_by_its_number_here() {
+        let mut queue = ActionQueue::new(ACTIONS_MAX, 4);
+        let mut named = action(1, 10, 100);
+        (named.model.id, named.model.local) = (ModelId(5), ModelId(3));
+        queue.push(named);
+        assert_eq!([3, 5].map(|model| queue.names(ModelId(model))), [true, false]);
+    }
+
+    #[test]
     fn eight_actions_fill_the_queue() {
         let mut queue = ActionQueue::new(ACTIONS_MAX, 4);
         for id in 0..8 {

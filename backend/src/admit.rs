@@ -205,4 +205,16 @@ mod tests {
     fn a_plan_before_the_clocks_were_compared_is_refused() {
         assert_eq!(check(&action(), &ClockSync::new()), Err(Refusal::NotReady));
     }
+
+    #[test]
+    fn a_task_that_is_named_again_is_listed_once_wherever_it_stands() {
+        let task = |id: u64| ActionTask { task: id.into(), input_bytes: 16.into(), cost: 0.into() };
+        for ids in [[10, 10, 11, 12], [10, 11, 12, 10], [12, 11, 10, 11]] {
+            let mut list = Vec::new();
+            assert_eq!(ActionChecker::new(4).list(&ids.map(task), &mut list), 1, "{ids:?}");
+            let mut listed: Vec<u64> = list.iter().map(|task| task.id.0).collect();
+            listed.sort_unstable();
+            assert_eq!(listed, [10, 11, 12], "{ids:?}");
+        }
+    }
 }

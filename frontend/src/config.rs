@@ -254,6 +254,14 @@ mod tests {
     }
 
     #[test]
+    fn each_bound_is_the_one_that_was_set() {
+        let ms = Duration::from_millis;
+        let config = config().connect_timeout(ms(7)).lease_grace(ms(8)).leave_timeout(ms(9));
+        let bounds = [config.connect_timeout, config.lease_grace, config.leave_timeout];
+        assert_eq!(bounds, [7, 8, 9].map(Nanos::from_millis));
+    }
+
+    #[test]
     fn a_local_program_listens_locally() {
         assert!(listen_near(Ipv4Addr::LOCALHOST.into()).ip().is_loopback());
         assert!(listen_near([10, 0, 0, 7].into()).ip().is_unspecified());

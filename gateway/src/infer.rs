@@ -224,4 +224,14 @@ mod tests {
         let worst = all.fold(None, |worst, (kind, text)| worse(worst, problem(kind, text)));
         assert_eq!(worst, Some(problem(Kind::Unavailable, "b")));
     }
+
+    #[test]
+    fn an_answer_that_is_late_says_so_and_nothing_of_weights() {
+        let said = |is_late| {
+            let head = head_of("m", Some("7"), &[], is_late);
+            (head.model, head.id, head.is_late, head.is_cold, head.variant)
+        };
+        assert_eq!(said(true), ("m", Some("7"), true, false, None));
+        assert_eq!(said(false), ("m", Some("7"), false, false, None));
+    }
 }

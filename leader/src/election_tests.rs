@@ -104,6 +104,7 @@ fn who_campaigns_too_late_stands_by() {
     let mut scene = Scene::with_lease();
     scene.asks(ms(11), EtcdRequest::Campaign(LEASE)).hears(ms(12), held(LeaseId(8)));
     assert_eq!(scene.election.lease_deadline(ms(12)), None);
+    assert_eq!(scene.election.leader().map(|holder| holder.lease), Some(LeaseId(8)));
     scene.waits_until(ms(13), ms(212)).asks(ms(212), EtcdRequest::Look);
 }
 

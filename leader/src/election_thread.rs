@@ -364,6 +364,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_has_resigned_has_lost_nothing() {
+        let (campaign, heard) = leading(&LeaseDeadline::until(Nanos::MAX));
+        campaign.end(End::Resigned, &resigned());
+        assert!(heard.try_recv().is_err());
+    }
+
     /// However often etcd did not answer, the end has its reason.
     #[test]
     fn who_loses_the_lease_says_what_was_wrong_with_etcd() {

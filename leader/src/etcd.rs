@@ -295,6 +295,23 @@ mod tests {
         etcd(&["http://127.0.0.1:1"]).read(request, "/v3/x", status, reply)
     }
 
+    /// All schedulers of a cluster ask for one key, and each puts its own address there.
+    #[test]
+    fn requests_name_the_clusters_key_and_the_candidates_address() {
+        let body = |request| etcd(&["http://127.0.0.1:1"]).request(request).1;
+        let (key, address) = ("L2JhdG9uL3gvc2NoZWR1bGVy", "MTI3LjAuMC4xOjc3MDA=");
+        assert_eq!(body(EtcdRequest::Look)["key"], key);
+        let campaign = body(EtcdRequest::Campaign(LEASE));
+        let put = &campaign["success"][0]["request_put"];
+        let keys = [
+            &campaign["compare"][0]["key"],
+            &put["key"],
+            &campaign["failure"][0]["request_range"]["key"],
+        ];
+        assert_eq!(keys, [key; 3]);
+        assert_eq!([&put["value"], &put["lease"]], [address, "2324035524877570055"]);
+    }
+
     /// As recorded from etcd 3.4.23.
     #[test]
     fn what_etcd_writes_is_understood() {

@@ -104,6 +104,7 @@ fn variants_rise_in_accuracy_and_are_as_many_as_they_may() {
     model(&mut catalogue, 3, 0);
     let mut told = |accuracy| tell(&mut catalogue, accuracy);
     assert!(told(70_000) && !told(70_000) && !told(69_999), "it is no more accurate");
+    assert!(told(80_000) && !told(75_000), "it is more accurate than the first alone");
     assert!(!told(ACCURACY_MAX + 1) && told(ACCURACY_MAX), "more than all answers are right");
     let mut many = Catalogue::default();
     model(&mut many, 3, 0);

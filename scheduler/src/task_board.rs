@@ -294,7 +294,7 @@ mod tests {
         let ended = deadline + Nanos(1);
         board.executed(ModelId(0), &tasks, BatchShape::of(1), ended);
         let of = TaskBoards::new(vec![board.into()]).model(ModelId(0));
-        assert_eq!((of.tasks, of.failed, of.late), (3, 2, 1));
+        assert_eq!((of.batches, of.tasks, of.failed, of.late), (1, 3, 2, 1));
     }
 
     #[test]
@@ -319,5 +319,18 @@ mod tests {
         assert_eq!(late(&board), 0);
         board.executed(ModelId(0), &tasks, BatchShape::of(1), deadline + Nanos(1));
         assert_eq!(late(&board), 1);
+    }
+
+    #[test]
+    fn what_each_variant_has_executed_is_summed_up_over_the_model_threads() {
+        let boards = [1, 2].map(|batches| {
+            let (board, tasks) =
+                (TaskBoard::new(1), [1, 2, 3].map(|task| Request::new(TaskId(task), Nanos(9))));
+            (0..batches)
+                .for_each(|_| board.executed(ModelId(0), &tasks, BatchShape::of(3), Nanos(5)));
+            board.into()
+        });
+        let of = TaskBoards::new(boards.into()).model(ModelId(0));
+        assert_eq!((of.batches, of.variants[0].batches, of.variants[0].tasks), (3, 3, 9));
     }
 }

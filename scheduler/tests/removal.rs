@@ -4,8 +4,8 @@
 mod stage;
 
 use baton_core::{DropReason, FailReason, ModelId};
-use baton_rdma::wire::Role;
-use stage::changes::{add, answer, loaded, remove, send_report, stage};
+use baton_rdma::wire::{ChangeKind, Role};
+use stage::changes::{TABLE, add, answer, ask, loaded, remove, send_report, stage};
 use stage::{Stage, Told, ms};
 
 #[test]
@@ -77,4 +77,26 @@ fn a_removed_model_is_there_until_what_waits_for_a_slot_is_served() {
     send_report(&mut stage, &mut backend, thread, batch);
     assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
     assert!(answer(&mut stage, &mut operator).0);
+}
+
+/// Who added it waits no longer, and another one may come under that name.
+#[test]
+fn a_model_that_is_removed_before_it_is_loaded_was_never_added() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let mut adding = stage.member(Role::Operator);
+    ask(&mut stage, &mut adding, ChangeKind::Add, TABLE);
+    let told = stage.exchange(&mut backend);
+    let [Told::Table { model, .. }] = told[..] else { panic!("{told:?}") };
+    let mut removing = remove(&mut stage);
+    assert_eq!(answer(&mut stage, &mut removing), (true, "model `new` is not added".to_owned()));
+    let (done, why) = answer(&mut stage, &mut adding);
+    assert!(!done && why.contains("removed before every backend had loaded it"), "{why}");
+    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model }]);
+    loaded(&mut stage, &mut backend, model);
+    assert_eq!(stage.frontend().models.len(), 2);
+    stage.exchange(&mut backend);
+    add(&mut stage, &mut backend, &mut client);
 }

@@ -77,6 +77,20 @@ fn a_table_that_describes_no_such_model_is_reported_with_its_problems() {
 }
 
 #[test]
+fn a_reason_that_is_too_long_for_a_message_is_cut_off() {
+    let mut world = World::ready();
+    world.control.take();
+    let nonsense: String = (0..99).map(|n| format!("nonsense_{n}_{n}_{n} = 1\n")).collect();
+    let text = format!("[[model]]\nname = \"added\"\n{nonsense}");
+    describe(&mut world.control, ADDED, "added", 64, &text);
+    world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
+    world.hands[0].finish_aside();
+    let (_, why) = failure(&mut world);
+    assert!((4_090..=4_096).contains(&why.len()), "{} bytes", why.len());
+    serves(&mut world);
+}
+
+#[test]
 fn a_model_whose_batches_do_not_fit_is_reported_with_what_to_do() {
     let mut world = World::ready_with(40, TcpConfig::default());
     world.control.take();

@@ -156,4 +156,14 @@ mod tests {
         backends.remove(ConnId(3));
         assert!(!backends.authorised(ConnId(3)));
     }
+
+    #[test]
+    fn all_that_have_the_token_are_authorised_however_many_they_are() {
+        let mut backends = Backends::default();
+        backends.set_token(7);
+        let conns = [1, 2, 3, 4].map(ConnId);
+        assert!(conns.iter().all(|&conn| backends.admit(conn, &peer(Role::Backend, 7))));
+        assert_eq!(backends.all_authorised(), conns);
+        assert!(conns.iter().all(|&conn| backends.authorised(conn)));
+    }
 }

@@ -51,6 +51,23 @@ fn raw_contents_are_those_of_the_inputs_in_their_order() {
 }
 
 #[test]
+fn a_field_that_is_not_known_is_passed_over() {
+    let mut message = Vec::new();
+    for (wire, bytes) in [
+        (WireType::Varint, &[0x96, 1][..]),
+        (WireType::ThirtyTwoBit, &[1; 4]),
+        (WireType::SixtyFourBit, &[2; 8]),
+        (WireType::LengthDelimited, &[2, 7, 7]),
+    ] {
+        encode_key(100, wire, &mut message);
+        message.extend_from_slice(bytes);
+    }
+    message.extend(self::message(&request(vec![input("a", "UINT8", &[1, 1], None)]), &[&[9]]));
+    let (written, bytes) = written(message).unwrap();
+    assert_eq!((written.id.as_deref(), bytes), (Some("7"), vec![9]));
+}
+
+#[test]
 fn typed_contents_become_bytes_if_they_fit() {
     let contents =
         InferContents { ints: vec![-1, 300], uints: vec![7, 256], ..InferContents::default() };

@@ -90,4 +90,14 @@ mod tests {
         let invalid = of(&Problem::invalid("no"));
         assert!(invalid.get(&PUSHBACK).is_none() && invalid[&STATUS] == "3");
     }
+
+    /// Clients take what has no type, or another one, for the answer of a proxy.
+    #[test]
+    fn a_call_that_is_refused_has_all_in_its_headers() {
+        let refused = refused(&Problem::invalid("no"));
+        let headers = refused.headers();
+        let texts =
+            [CONTENT_TYPE, ACCEPTED, STATUS, MESSAGE].map(|name| headers[name].to_str().unwrap());
+        assert_eq!(texts, ["application/grpc", "identity,deflate,gzip", "3", "no"]);
+    }
 }

@@ -271,4 +271,18 @@ mod tests {
         activity.delivered(slow, at(112));
         assert_eq!((fault(113), fault(114)), (None, Some(Fault::Idle)));
     }
+
+    #[test]
+    fn an_answer_that_is_taken_leaves_the_next_one_under_way() {
+        let limits = Limits { answer: Duration::from_secs(10), ..Limits::default() };
+        let activity = Activity::new(at(0));
+        (0..2).for_each(|_| activity.asked());
+        let [first, second] = [5, 7].map(|now| activity.begins(at(now)));
+        (0..2).for_each(|_| activity.answered(at(7)));
+        activity.delivered(first, at(8));
+        let fault = |now| activity.fault(at(now), &limits);
+        assert_eq!((fault(17), fault(18)), (None, Some(Fault::Stalled)));
+        activity.delivered(second, at(18));
+        assert_eq!(fault(18), None);
+    }
 }

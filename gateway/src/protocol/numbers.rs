@@ -259,6 +259,7 @@ mod tests {
         assert_eq!(refused("[1.5,2]", ElementType::I32), "element 0 is 1.5, which is no INT32");
         assert_eq!(refused("[1,1e39]", ElementType::F32), "element 1 is 1e39, which is no FP32");
         assert_eq!(refused("[null,2]", ElementType::F32), "element 0 is null, which is no FP32");
+        assert_eq!(refused("[+1,2]", ElementType::I32), "element 0 is +1, which is no INT32");
         assert_eq!(refused("[inf,2]", ElementType::F64), "element 0 is inf, which is no FP64");
         assert_eq!(refused("[2,true]", ElementType::Bool), "element 0 is 2, which is no BOOL");
         assert_eq!(refused("[1,2]", ElementType::F16), "JSON has no FP16; send it as binary data");

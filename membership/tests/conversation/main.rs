@@ -21,13 +21,14 @@ fn a_member_joins_stays_and_leaves() {
     world.steps(30);
     assert_eq!(world.control.heard, ["join", "ready"]);
     assert_eq!((world.membership.number(), world.membership.token()), (5, 77));
-    assert_eq!((world.membership.life(), world.readies), (1, 1));
+    assert_eq!((world.membership.life(), world.admissions, world.readies), (1, 1, 1));
     let conn = world.membership.thread(0).expect("connected");
     let others = ConnId(conn.0 + 1_000);
     assert_eq!([conn, others].map(|conn| world.membership.thread_of(conn)), [Some(0), None]);
     let bound = world.now + MEMBER_TIMEOUT;
     assert_eq!(world.membership.leave(bound, &mut world.transport), Ok(true));
     world.steps(2);
+    assert_eq!(world.control.heard, ["join", "ready", "leave"]);
     world.control.send(&LeaveAck { reserved: 0.into() });
     world.steps(2);
     assert_eq!((world.membership.stage(), world.error), (Stage::Left, None));

@@ -85,6 +85,7 @@ pub(crate) struct World {
     pub(crate) readies: u32,
     pub(crate) pings: u32,
     pub(crate) has_work: bool,
+    pub(crate) admissions: u32,
     /// Messages that the membership has left to the member.
     pub(crate) others: u32,
 }
@@ -125,6 +126,7 @@ impl World {
             readies: 0,
             pings: 0,
             has_work: false,
+            admissions: 0,
             others: 0,
         };
         world.steps(2);
@@ -161,6 +163,11 @@ impl World {
                             &[],
                             &mut self.transport,
                         ),
+                        Received::Admitted(ack) => {
+                            assert_eq!(ack.member.get(), 5, "the number that it was given");
+                            self.admissions += 1;
+                            Ok(())
+                        }
                         Received::Other(_) => {
                             self.others += 1;
                             Ok(())

@@ -412,4 +412,24 @@ mod tests {
         assert!(to.has_unread(), "the end is still to be told");
         assert_eq!(read(&mut to, &mut first, &mut second), Some(0));
     }
+
+    #[test]
+    fn a_peer_that_hangs_up_within_the_handshake_has_ended_it() {
+        let credentials = Credentials::load(&certs::Authority::new().issue("a.test")).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (to, _) = (0..PATIENCE).find_map(|_| listener.accept().ok()).expect("it knocked");
+        let mut to = TlsStream::accepted(to, &credentials).unwrap();
+        drop(from);
+        let mut look = || to.finish_connect().map_or_else(Some, |_| None);
+        let why = (0..PATIENCE).find_map(|_| look()).expect("it hangs up");
+        assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// What came together with the last word of the handshake is off the socket already.
+    #[test]
+    fn behind_the_handshake_there_may_be_something_unread() {
+        let (from, to) = pair();
+        assert!(from.has_unread() && to.has_unread());
+    }
 }

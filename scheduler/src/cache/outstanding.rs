@@ -74,6 +74,7 @@ mod tests {
         assert_eq!(outstanding.remove(name, GpuId(3)), None, "once");
         let next = outstanding.insert(ModelId(5), GPU);
         assert_ne!(next, name);
+        assert_eq!(next >> 32, name >> 32, "its place is used again");
         assert_eq!(outstanding.remove(name, GpuId(3)), None, "an old name");
     }
 

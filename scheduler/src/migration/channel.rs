@@ -128,6 +128,20 @@ mod tests {
     }
 
     #[test]
+    fn the_receiver_is_woken_once_for_all_that_was_sent_in_a_pass() {
+        let waker = Waker::new(|| ());
+        let (mut from, _to) = channel(waker.clone());
+        let wakes = |from: &mut MigrationChannel| {
+            waker.prepare_sleep();
+            from.announce();
+            !waker.is_asleep()
+        };
+        assert!(!wakes(&mut from), "nothing was sent");
+        assert!((1..3).all(|n| from.offer(MigrationMessage::Cancel(TaskId(n)))));
+        assert_eq!([wakes(&mut from), wakes(&mut from)], [true, false]);
+    }
+
+    #[test]
     fn it_is_over_when_the_sender_is_gone_and_everything_was_taken() {
         let (mut from, mut to) = channel(Waker::new(|| ()));
         assert!(!to.is_over());

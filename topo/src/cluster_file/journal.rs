@@ -292,6 +292,9 @@ mod tests {
         let [model, other] = &journal.replay(&cluster()).cluster.models[..] else { panic!("two") };
         assert_eq!([model.slo, other.slo], [60, 70].map(Nanos::from_millis));
         assert!(model.quota.model.is_some(), "5 tasks a second, as before");
+        journal.note(JournalKind::Set, "a", &set("a", "alpha_ms = 2.0\nbeta_ms = 7.0"));
+        let one = |at: usize| journal.replay(&cluster()).cluster.models[at].profile.latency(1);
+        assert_eq!([one(0), one(1)], [9, 6].map(Nanos::from_millis));
     }
 
     #[test]
@@ -309,5 +312,18 @@ mod tests {
         let error = Journal::open(journal.file()).unwrap_err().to_string();
         assert!(error.contains("no journal of changes"), "{error}");
         fs::remove_file(journal.file()).unwrap();
+    }
+
+    #[test]
+    fn a_model_that_was_added_is_in_its_sub_cluster_again() {
+        let of = |name, subcluster| added(name, 25) + &format!("subcluster = \"{subcluster}\"\n");
+        let text = of("a", "east") + &of("b", "west");
+        let file = check_text(Path::new("cluster.toml"), &text);
+        let mut journal = journal("sub-cluster");
+        journal.note(JournalKind::Add, "x", &of("x", "west"));
+        let replayed = journal.replay(&file.cluster.expect("a cluster")).cluster;
+        let subclusters: Vec<u32> =
+            replayed.models.iter().map(|model| model.subcluster.0).collect();
+        assert_eq!(subclusters, [0, 1, 1]);
     }
 }

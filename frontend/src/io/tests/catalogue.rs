@@ -119,6 +119,19 @@ fn memory_is_reserved_only_for_models_that_are_wanted() {
 }
 
 #[test]
+fn tasks_of_a_model_that_has_moved_go_to_its_new_model_thread() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    world.add_model(ModelDesc { thread: 1.into(), ..model_desc(0) }, "alpha");
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    assert_eq!(world.threads[0].take(), []);
+    let heard = world.threads[1].take();
+    assert!(matches!(heard[..], [Heard::Submit { model: 0, .. }]), "{heard:?}");
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    assert!(matches!(ticket.wait(), Outcome::Completed(_)));
+}
+
+#[test]
 fn a_removed_model_takes_no_tasks_and_those_it_has_get_their_outcomes() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();

@@ -91,8 +91,9 @@ fn after_an_orderly_stop_submits_wait_for_the_next_scheduler_but_not_for_ever() 
             world.end_scheduler(RefuseCode::Limit);
         }
     }
+    let lost = client.counters().scheduler_lost;
     assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
-    assert_eq!(client.slots_in_use(), 0);
+    assert_eq!((client.counters().scheduler_lost, client.slots_in_use()), (lost + 1, 0));
 }
 
 #[test]

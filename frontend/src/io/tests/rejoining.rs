@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use baton_rdma::ReadStatus;
 use baton_rdma::wire::{RefuseCode, Role};
+use baton_topo::Agent as _;
 use baton_types::{DropReason, FailReason, Nanos, TaskId};
 
 use super::world::*;
@@ -373,6 +374,8 @@ fn a_task_that_waits_for_a_backend_is_not_put_off_by_the_next() {
     world.take_back(NUMBER);
     for (task, _) in submits(&mut world, 0) {
         world.end(0, task, 1, DropReason::NoBackend.code());
+        let due = world.io.as_ref().unwrap().next_timer().unwrap();
+        assert!(due <= world.now + Nanos::from_millis(20), "it wakes up for it");
         world.now = world.now + Nanos::from_millis(11);
         world.steps(3);
     }

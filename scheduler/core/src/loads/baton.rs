@@ -406,13 +406,14 @@ mod tests {
 
     #[test]
     fn of_jobs_that_exclude_each_other_the_one_that_serves_fewer_tasks_is_left_out() {
+        let mut pool = Pool::new(1, 3);
         for (tasks, left_out) in [([9, 2], [false, true, false]), ([2, 9], [true, false, false])] {
-            let mut pool = Pool::new(1, 3);
             let job = |model: u32, tasks| {
                 let latest = Nanos::from_millis([3, 4, 6][model as usize]);
                 Job { latest, model, length: 5_000_000, tasks }
             };
             // The third has the time in which one of the others is loaded.
+            pool.jobs.clear();
             pool.jobs.extend([job(0, tasks[0]), job(1, tasks[1]), job(2, 1)]);
             pool.leave_out(Nanos::ZERO);
             assert_eq!(pool.is_left_out, left_out);

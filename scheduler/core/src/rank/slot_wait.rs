@@ -64,6 +64,8 @@ impl RankState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidate::Candidate;
+    use crate::rank::RankLimits;
 
     #[test]
     fn the_mean_is_of_the_last_waits() {
@@ -89,5 +91,31 @@ mod tests {
         let mut waited = Waited::default();
         waited.ends(Nanos(9));
         assert_eq!(waited.mean(), Nanos::ZERO);
+    }
+
+    /// The next batch's wait does not count from when one was due that is none any more.
+    #[test]
+    fn a_batch_that_is_given_up_waits_no_longer() {
+        let limits = RankLimits { gpus: 1, subclusters: 1, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0)]);
+        let due = Candidate {
+            batch: 1,
+            exec_at: Nanos::ZERO,
+            invalid_after: Nanos(9_000),
+            urgency: Nanos(9_000),
+            bad_rate: 0,
+            delay: Nanos::ZERO,
+            latest: Nanos(9_000),
+            latency: Nanos(10),
+            alone: Nanos(10),
+            slack: Nanos::ZERO,
+            dispersion: 16,
+            excess: Candidate::NOT_EARLY,
+            run: 0,
+        };
+        for (now, candidate) in [(100, Some(due)), (900, None), (5_000, Some(due))] {
+            rank.note_candidate(Nanos(now), ModelId(0), candidate, 0);
+        }
+        assert_eq!(rank.models[0].waited.mean(), Nanos(100), "the first few count as eight");
     }
 }

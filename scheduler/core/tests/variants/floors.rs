@@ -105,6 +105,20 @@ fn what_no_variant_would_end_in_time_is_refused_when_it_comes() {
     assert_eq!((model.counters().given_up, model.waiting()), (0, 1));
 }
 
+#[test]
+fn what_comes_back_too_late_for_its_variant_ends_with_that_reason() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let mut out = Sealed::default();
+    for deadline_us in [1_399, 4_599, 4_600] {
+        let request = Request::new(TaskId(deadline_us), Nanos::from_micros(deadline_us));
+        let request = Request { accuracy_min: 80_160, ..request };
+        model.on_requeue(Nanos::ZERO, request, Unserved::Dropped(DropReason::NoBackend), &mut out);
+    }
+    let ends = [(1_399, DropReason::NoBackend), (4_599, DropReason::Accuracy)];
+    assert_eq!(out.ended, ends.map(|(task, why)| (TaskId(task), why)));
+    assert_eq!(model.waiting(), 1);
+}
+
 /// With the dearest variant, for which the last three ask, five tasks take 11.56 ms, and six 13.3.
 #[test]
 fn a_candidate_is_no_larger_than_its_variant_is_in_time_for() {

@@ -178,3 +178,26 @@ fn the_longest_input_leaves_room_for_its_trailer() {
     let (key, what, _) = bytes(widest + 1).unwrap_err();
     assert_eq!((key, what.ends_with("more than 67108856")), ("dims", true), "{what}");
 }
+
+#[test]
+fn the_input_that_selects_a_variant_is_there_if_and_only_if_there_are_several() {
+    let with = |element, dims: &[Dim]| {
+        let mut file = image(symbol("n"));
+        file.inputs.insert(0, tensor(CONTROL, element, dims));
+        file
+    };
+    for dims in [&[][..], &[Dim::Fixed(1)]] {
+        let file = with(ElementType::I64, dims);
+        let left = without_control(file.clone(), true).unwrap();
+        assert!(left.inputs.iter().map(|input| &*input.name).eq(["x"]), "{dims:?}");
+        let (key, what, _) = without_control(file, false).unwrap_err();
+        assert!(key == "file" && what.contains("selects one of several variants"), "{what}");
+    }
+    let plain = image(symbol("n"));
+    let others = [with(ElementType::I32, &[]), with(ElementType::I64, &[Dim::Fixed(2)])];
+    for file in others.into_iter().chain([plain.clone()]) {
+        let (key, what, _) = without_control(file, true).unwrap_err();
+        assert!(key == "file" && what.contains("the model has no input"), "{what}");
+    }
+    assert!(without_control(plain, false).is_ok());
+}
