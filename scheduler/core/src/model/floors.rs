@@ -4,8 +4,8 @@
 //! longer, and decides with the deadline until when a task can be served. Nothing here is asked of models without variants.
 //! O(log b · log n) for a batch of b of n waiting tasks.
 //!
-//! One task that asks makes a batch dear for all. So while tasks that ask for nothing are being lost, or are about to be, those
-//! that ask are given up where the others of the window would be served clearly faster without them.
+//! One task that asks makes a batch dear for all. So while tasks that ask for nothing are being lost, or other models lose tasks
+//! for want of a slot, those that ask are given up where the others of the window would be served clearly faster without them.
 
 use core::ops::Range;
 
@@ -78,8 +78,8 @@ impl ModelState {
     }
 
     /// Whether tasks of the window that ask for accuracy cost others their deadlines: some were lost within the last objective,
-    /// or are about to be, and without those that ask the slot would serve half as many tasks again in the same time. `within`
-    /// is what it can serve with them. O(b), and what [`ModelState::delays_rest`] takes.
+    /// or other models lose tasks for want of a slot, and without those that ask this one would serve half as many tasks again in
+    /// the same time. `within` is what it can serve with them. O(b).
     pub(super) fn costs_others(
         &self,
         now: Nanos,
@@ -89,7 +89,7 @@ impl ModelState {
     ) -> bool {
         let Some(grant) = grant.filter(|_| within.batch > 0) else { return false };
         let was_lost = self.lost_plain_at.is_some_and(|at| now - at <= self.sizing.slo);
-        if !was_lost && !grant.others_lose && !self.delays_rest(now, grant, within) {
+        if !was_lost && !grant.others_lose {
             return false;
         }
         let plain = ranks(window).filter(|&rank| !self.asks(rank)).count() as u32;

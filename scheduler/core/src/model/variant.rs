@@ -57,8 +57,19 @@ impl ModelState {
         if self.variants() == 1 {
             return (window, 0);
         }
-        let parts = if self.sizing.spending.has_spare() { grant.spare_parts() } else { 0 };
-        let offer = self.offer(now, grant, window, parts);
+        let horizon = self.horizon(now, Some(grant));
+        let offer = Offer {
+            queue: &self.queue,
+            execution: &self.sizing.execution,
+            horizon,
+            grant,
+            parts: if self.sizing.spending.has_spare() { grant.spare_parts() } else { 0 },
+            rate: self.sizing.rate.rate(),
+            objective: self.sizing.slo - self.network.response,
+            window,
+            floor: self.queue.floor(window.head, window.batch as usize),
+            deadline: self.queue.deadline(window.head),
+        };
         let (batch, variant) = match self.choice {
             Choice::QueueFit => offer.queue_fit(),
             Choice::SlackFit { width } => offer.slack_fit(width),
@@ -67,29 +78,6 @@ impl ModelState {
         };
         debug_assert!((1..=window.batch).contains(&batch), "a part of the window");
         (Window { batch, ..window }, variant)
-    }
-
-    /// Whether tasks that wait behind this batch, or are to come, would be late if it executed the variant that its own ask for,
-    /// and they the cheapest that they ask for.
-    pub(super) fn delays_rest(&self, now: Nanos, grant: &Grant, window: Window) -> bool {
-        let parts = grant.spare_parts();
-        let offer = self.offer(now, grant, window, parts);
-        parts > 0 && offer.floor > 0 && !offer.rest_fits_behind(offer.floor, window.batch, 0)
-    }
-
-    fn offer<'a>(&'a self, now: Nanos, grant: &'a Grant, window: Window, parts: u32) -> Offer<'a> {
-        Offer {
-            queue: &self.queue,
-            execution: &self.sizing.execution,
-            horizon: self.horizon(now, Some(grant)),
-            grant,
-            parts,
-            rate: self.sizing.rate.rate(),
-            objective: self.sizing.slo - self.network.response,
-            window,
-            floor: self.queue.floor(window.head, window.batch as usize),
-            deadline: self.queue.deadline(window.head),
-        }
     }
 }
 
@@ -184,13 +172,8 @@ impl Offer<'_> {
     /// one where tasks ask for it, and become free evenly spaced: what waits behind the window, in full batches, and what is
     /// expected to come until the next slot is free.
     fn rest_fits(&self, variant: u16, batch: u32) -> bool {
-        self.rest_fits_behind(variant, batch, variant)
-    }
-
-    /// The same behind a batch of another variant than the rest has.
-    fn rest_fits_behind(&self, granted: u16, batch: u32, variant: u16) -> bool {
         let full = self.latency(variant).batch_max();
-        let to_next = spaced(self.takes(granted, batch), self.parts);
+        let to_next = spaced(self.takes(variant, batch), self.parts);
         let coming = self.coming_within(to_next);
         let mut joined = 0;
         let mut start = self.horizon.start(batch) + to_next;

@@ -230,25 +230,6 @@ fn those_that_ask_are_given_up_wherever_they_stand_in_the_window() {
     }
 }
 
-/// Twelve tasks, half of which ask for what takes 23.7 ms for all of them, and eight behind them that have until then. The eight
-/// take 4.2 ms, on as many slots.
-fn before_eight(deadline_us: u64, spare: u32) -> (usize, usize) {
-    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
-    let asking = |task: u64| (24_000, if task.is_multiple_of(2) { 0 } else { 80_160 });
-    let mut tasks: Vec<(u64, u32)> = (0..12).map(asking).collect();
-    tasks.extend([(deadline_us, 0); 8]);
-    let out = seal_asking(&model, &tasks, spare, Slowdown::NONE);
-    (out.tasks.len(), out.ended.len())
-}
-
-#[test]
-fn those_that_ask_for_much_are_given_up_before_others_are_late_for_it() {
-    assert_eq!(before_eight(28_000, 1), (12, 0), "by 27.94 ms");
-    assert_eq!(before_eight(27_900, 1), (14, 6));
-    assert_eq!(before_eight(27_900, 2), (12, 0), "by 16.1 ms on the other slot");
-    assert_eq!(before_eight(27_900, 0), (12, 0), "how many slots there are is not known");
-}
-
 /// Twelve tasks come, half of which ask, and find this slot.
 fn ask_on(model: &mut ModelState, now: Nanos, grant: Grant) -> Sealed {
     let mut out = Sealed::default();
