@@ -168,6 +168,18 @@ fn a_handshake_that_never_ends_is_cut_off() {
 }
 
 #[test]
+fn a_body_counts_as_memory_while_it_arrives() {
+    let served = Served::start("hostile-memory", Limits::default());
+    let mut stream = TcpStream::connect(&served.addr).unwrap();
+    let head = format!("POST {QUICK} HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&[b' '; 100_000]).unwrap();
+    served.await_metric("gateway_held_bytes", 100_000);
+    drop(stream);
+    served.await_metric("gateway_held_bytes", 0);
+}
+
+#[test]
 fn who_takes_no_answer_is_cut_off() {
     let served = Served::start("hostile-reader", Limits { answer: PATIENCE, ..Limits::default() });
     let _backend = served.cluster.backend("a");
