@@ -8,18 +8,18 @@ const EVERY: Nanos = Nanos::from_millis(1_000);
 #[derive(Default, Debug)]
 pub(super) struct Failures {
     next_at: Nanos,
-    unsaid: u64,
+    unlogged: u64,
 }
 
 impl Failures {
     /// A batch has failed. How many were not logged before it, if this one is to be.
     pub(super) fn note(&mut self, now: Nanos) -> Option<u64> {
         if now < self.next_at {
-            self.unsaid += 1;
+            self.unlogged += 1;
             return None;
         }
         self.next_at = now + EVERY;
-        Some(std::mem::take(&mut self.unsaid))
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 

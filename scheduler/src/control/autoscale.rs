@@ -138,8 +138,10 @@ impl<T: Transport> ControlThread<T> {
         let kept = |&id: &SubclusterId| if knows { 0 } else { self.roster.serving(id) };
         self.autoscale.kept = subclusters.iter().map(kept).collect();
         self.parts.counters.gpus_needed.set(self.autoscale.needed_in_all().into());
-        let news = if knows { self.autoscale.news(now) } else { Vec::new() };
-        for id in news {
+        if !knows {
+            return;
+        }
+        for id in self.autoscale.news(now) {
             let (subcluster, gpus) =
                 (self.parts.catalog.subcluster_name(id), self.roster.serving(id));
             let gpus_needed = self.autoscale.needed(id);
