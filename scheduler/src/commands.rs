@@ -169,13 +169,6 @@ pub enum RankCommand {
         /// Which.
         model: ModelId,
     },
-    /// The models of a sub-cluster follow other rules.
-    Follow {
-        /// Which sub-cluster.
-        subcluster: SubclusterId,
-        /// What they follow from now on.
-        rules: Alternative,
-    },
     /// [`Notice::Slots`] is to say which slots a sub-cluster has.
     TellSlots {
         /// Which sub-cluster.

@@ -1,8 +1,6 @@
 //! Steps 3 → 4 of a task's way: candidates and slot updates in, grants out.
 
-use baton_core::{
-    Gpu, Grant, ModelId, Nanos, RankLimits, RankSink, RankState, Rules, SubclusterId,
-};
+use baton_core::{Gpu, Grant, ModelId, Nanos, RankLimits, RankSink, RankState, SubclusterId};
 use baton_topo::{Agent, SLEEP_MAX, Waker};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -117,11 +115,6 @@ impl RankThread {
         self.cache.as_ref().map(Cache::levels)
     }
 
-    /// The rules that the models of a sub-cluster follow: for tests.
-    pub fn rules(&self, subcluster: SubclusterId) -> Rules {
-        self.state.rules(subcluster)
-    }
-
     /// Batches granted and not reported finished. Walks all slots: for tests and diagnosis.
     pub fn outstanding(&self) -> usize {
         self.state.outstanding()
@@ -159,9 +152,6 @@ impl RankThread {
                         self.state.on_gpu_leave(gpu);
                         self.cache.iter_mut().for_each(|cache| cache.leave(now, gpu));
                     }
-                }
-                RankCommand::Follow { subcluster, rules } => {
-                    self.state.set_rules(subcluster, rules.rules());
                 }
                 RankCommand::TellSlots { subcluster, mut slowdowns } => {
                     slowdowns.extend(self.state.slowdowns(subcluster));

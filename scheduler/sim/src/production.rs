@@ -172,7 +172,6 @@ impl<W: Observer> Production<W> {
         let Some(trying) = self.trying.get_mut(home.0 as usize) else { return };
         let task = (id, request.deadline);
         let Some(rules) = trying.arrived(now, task, (&self.models, &self.rank)) else { return };
-        self.rank.set_rules(home, rules.rules());
         for id in trying.models().to_vec() {
             self.with(now, id as u32, cluster, |model, outbox| {
                 model.set_rules(rules.rules());

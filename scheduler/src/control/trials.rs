@@ -155,7 +155,6 @@ impl<T: Transport> ControlThread<T> {
     /// Has everybody follow other rules. Without a verdict where batches begin at once no longer.
     fn follow(&mut self, subcluster: SubclusterId, rules: Alternative, verdict: Option<&Verdict>) {
         self.parts.counters.rules_changed.add(1);
-        self.parts.rank.send(RankCommand::Follow { subcluster, rules });
         self.tell_model_threads(|| ModelCommand::Follow { subcluster, rules });
         let (name, rules) = (self.parts.catalog.subcluster_name(subcluster), rules.name());
         tracing::info!(

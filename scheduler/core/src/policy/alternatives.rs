@@ -12,8 +12,6 @@ pub enum Alternative {
     /// Those of `baton`.
     #[default]
     Own,
-    /// The same, but batches start early although tasks are being lost that cannot wait for their end.
-    Early,
     /// As its own, but no head is given up for a larger batch.
     KeepHeads,
     /// Batches that are large enough start at once, and leave no slot to others.
@@ -35,9 +33,8 @@ pub enum Alternative {
 
 impl Alternative {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Own,
-        Self::Early,
         Self::KeepHeads,
         Self::AtOnce,
         Self::PassOver,
@@ -52,7 +49,6 @@ impl Alternative {
     pub const fn rules(self) -> Rules {
         match self {
             Self::Own => baton::RULES,
-            Self::Early => Rules { spares_losing: false, ..baton::RULES },
             Self::KeepHeads => Rules { floor: Floor::One, ..baton::RULES },
             Self::AtOnce => AT_ONCE,
             Self::PassOver => Rules { floor: Floor::One, passes_over: true, ..AT_ONCE },
@@ -68,7 +64,6 @@ impl Alternative {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
-            Self::Early => "early",
             Self::KeepHeads => "keep_heads",
             Self::AtOnce => "at_once",
             Self::PassOver => "pass_over",
@@ -88,9 +83,8 @@ mod tests {
     /// What each of them is tried for; the rest is as in the rules that it comes from.
     #[test]
     fn each_differs_from_where_it_comes_from_by_what_it_is_tried_for() {
-        use Alternative::{AtOnce, Early, Frontrun, KeepHeads, Own, Part, PassOver, Split, Tenth};
+        use Alternative::{AtOnce, Frontrun, KeepHeads, Own, Part, PassOver, Split, Tenth};
         let of = Alternative::rules;
-        assert_eq!(of(Early), Rules { spares_losing: false, ..of(Own) });
         assert_eq!(of(KeepHeads), Rules { floor: Floor::One, ..of(Own) });
         assert_eq!(of(Split), Rules { splits: true, ..of(Own) });
         assert_eq!((of(AtOnce).deferral, of(AtOnce).yields), (Deferral::None, false));

@@ -10,7 +10,6 @@ pub(super) const RULES: Rules = Rules {
     passes_over: false,
     deferral: Deferral::Expectation,
     yields: true,
-    spares_losing: true,
     order: Order::LatestStart,
     splits: false,
 };

@@ -8,7 +8,6 @@ pub(super) const RULES: Rules = Rules {
     passes_over: false,
     deferral: Deferral::None,
     yields: false,
-    spares_losing: true,
     order: Order::Frontrun,
     splits: false,
 };

@@ -25,8 +25,6 @@ pub struct Rules {
     pub deferral: Deferral,
     /// Do batches start early while slots are to spare, and leave slots to models with shorter objectives?
     pub yields: bool,
-    /// While tasks are being lost, does no batch start early that takes longer than they can wait?
-    pub spares_losing: bool,
     /// Which of several due candidates does a slot take?
     pub order: Order,
     /// Is no batch larger than makes its tasks clearly cheaper (see [`WORTH_WAITING`])? Other models have their turn sooner.

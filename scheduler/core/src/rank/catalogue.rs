@@ -1,7 +1,6 @@
 //! Model numbers change hands: a model that was removed leaves its number to one that is added.
 
 use super::{Demand, RankState, Waited};
-use crate::policy::Rules;
 use baton_types::{ModelId, SubclusterId};
 
 impl RankState {
@@ -11,16 +10,6 @@ impl RankState {
         let entry = &mut self.models[model.0 as usize];
         assert!(entry.candidate.is_none(), "the number is free");
         entry.subcluster = subcluster;
-    }
-
-    /// The models of the sub-cluster follow these rules from now on. What they defer is looked at again at the next tick.
-    pub fn set_rules(&mut self, subcluster: SubclusterId, rules: Rules) {
-        self.reserves[subcluster.0 as usize].set_rules(rules);
-    }
-
-    /// What the models of the sub-cluster follow, as [`RankState::set_rules`] has said: for tests and diagnosis.
-    pub fn rules(&self, subcluster: SubclusterId) -> Rules {
-        self.reserves[subcluster.0 as usize].rules()
     }
 
     /// The model is removed: its candidate goes, and it gets no more grants. Returns how many it got, from which the
@@ -43,7 +32,7 @@ impl RankState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Alternative;
+
     use crate::rank::{RankLimits, Reserve};
     use baton_types::Nanos;
 
@@ -83,14 +72,5 @@ mod tests {
         rank.serve(ModelId(1), SubclusterId(1));
         let of = rank.models.iter().map(|model| model.subcluster.0);
         assert!(of.eq([0, 1, 0]));
-    }
-
-    #[test]
-    fn each_subcluster_follows_rules_of_its_own() {
-        let limits = RankLimits { gpus: 2, subclusters: 2, copies: 0 };
-        let mut rank = RankState::new(limits, &[SubclusterId(0); 3]);
-        let (own, other) = (Alternative::Own.rules(), Alternative::Early.rules());
-        rank.set_rules(SubclusterId(1), other);
-        assert_eq!([0, 1].map(|id| rank.rules(SubclusterId(id))), [own, other]);
     }
 }

@@ -113,7 +113,6 @@ impl Shadow {
             overloaded_until: overload,
             forgets_at: Some(overload.times(2)),
         };
-        shadow.rank.set_rules(ONLY, rules);
         for (gpu, &slowdown) in (0..).map(slot).zip(slots) {
             shadow.rank.on_gpu_join(Nanos::ZERO, gpu, ONLY, &mut Mail(&mut shadow.mail));
             shadow.rank.know_slowdown(Nanos::ZERO, gpu, slowdown);

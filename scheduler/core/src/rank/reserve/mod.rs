@@ -8,7 +8,6 @@
 
 mod demand;
 mod own_work;
-mod peaks;
 mod variability;
 
 pub(crate) use demand::Demand;
@@ -17,9 +16,7 @@ pub(crate) use own_work::OwnWork;
 use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
-use crate::policy::{Alternative, Rules, WORTH_WAITING};
 use baton_types::Nanos;
-use peaks::Peaks;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
 const FADE: u64 = 16;
@@ -46,8 +43,6 @@ const KEPT_PER_CENT: u64 = 16;
 const DISPERSION_PER_CENT: u64 = 4;
 /// Where this many slots become free while the batch executes, no model needs one of its own.
 const TURNS: u64 = 8;
-/// Batches whose tasks cost so little more than in one of the target size do not become cheaper by waiting.
-const CHEAP: u16 = (Candidate::EXCESS_ONE / WORTH_WAITING) as u16;
 /// One task, among those that are counted: a few are not rounded away as they fade.
 const TASK: u64 = 1 << 16;
 /// A class with less of the load than this part does not count as the shortest.
@@ -76,14 +71,6 @@ struct Kept {
     bad_rate: u32,
 }
 
-/// The models with the shortest class of slack whose tasks are being lost.
-#[derive(Clone, Copy, Debug)]
-struct Losing {
-    class: usize,
-    /// Models whose tasks can wait longer have more batches at a time than there are slots.
-    others_compete: bool,
-}
-
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserve {
@@ -106,12 +93,10 @@ pub(crate) struct Reserve {
     shortest: usize,
     /// The two shortest classes that have more than a small part of all tasks, however short their executions are.
     impatient: [usize; 2],
-    losing: Option<Losing>,
     /// As of the last tick.
     bad_rate: u32,
-    /// What the models follow; `baton`'s until others are said. Rules that start no batch early ask nothing of it.
-    rules: Rules,
-    peaks: Peaks,
+    /// How many batches the models have at a time at most, each by itself: any of them may have one, however rarely.
+    peaks: u64,
 }
 
 impl Reserve {
@@ -128,10 +113,8 @@ impl Reserve {
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
             impatient: [CLASSES; 2],
-            losing: None,
             bad_rate: 0,
-            rules: Alternative::Own.rules(),
-            peaks: Peaks::new(),
+            peaks: 0,
         }
     }
 
@@ -143,10 +126,6 @@ impl Reserve {
         self.total += work.0;
         let (tasks, lost) = demand.lost_of(batch);
         (self.tasks, self.lost) = (self.tasks + tasks, self.lost + lost);
-        let is_losing = self.work[class].bad_rate() > LOSING;
-        if is_losing && self.losing.is_none_or(|losing| class < losing.class) {
-            self.losing = Some(self.losing_at(class));
-        }
     }
 
     /// Brings everything up to date for this number of slots; true if anything may have changed.
@@ -165,15 +144,6 @@ impl Reserve {
         self.faded_at + TICK
     }
 
-    /// Models follow these rules from now on.
-    pub(crate) fn set_rules(&mut self, rules: Rules) {
-        self.rules = rules;
-    }
-
-    pub(crate) fn rules(&self) -> Rules {
-        self.rules
-    }
-
     /// Mean of the models' bad rates by their tasks, in 1/65536, as of the last tick.
     pub(crate) fn bad_rate(&self) -> u32 {
         self.bad_rate
@@ -182,36 +152,20 @@ impl Reserve {
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
-        let may = candidate.excess != Candidate::NOT_EARLY && !self.delays_the_losing(candidate);
+        let may = candidate.excess != Candidate::NOT_EARLY;
         let kept = || self.for_larger(candidate).max(self.for_shorter(candidate).early);
         may.then(|| kept().max(for_run(candidate)))
     }
 
     /// Once it is due, the candidate starts only if more slots than this are idle.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
-        let waits = candidate.excess == Candidate::COMPLETE && self.delays_the_losing(candidate);
-        if waits { self.slots } else { self.for_shorter(candidate).due }
+        self.for_shorter(candidate).due
     }
 
     /// Whether some batch may find no slot although every model spaces its own. On a single slot it may
     /// find one of its own model there.
     pub(crate) fn models_compete(&self) -> bool {
-        self.slots == 1 || self.peaks.all() > u64::from(self.slots)
-    }
-
-    /// A task that is being lost for want of a slot could not wait until this batch ends. If the batch's own tasks can wait
-    /// longer, it is deferred for that only where each batch finds a slot when it is due; else those that fall due together
-    /// would take all slots at once. If they are being lost themselves, it is deferred only if more tasks would make it
-    /// cheaper. A single slot cannot be left to anybody.
-    fn delays_the_losing(&self, candidate: &Candidate) -> bool {
-        let may_delay = self.slots == 1 || !self.rules.spares_losing;
-        let Some(Losing { class, others_compete }) = self.losing.filter(|_| !may_delay) else {
-            return false;
-        };
-        let can_wait_longer = class_of(candidate.slack) > class;
-        let is_cheap = candidate.excess <= CHEAP || candidate.excess == Candidate::COMPLETE;
-        let gains_nothing = if can_wait_longer { others_compete } else { is_cheap };
-        class <= class_of(candidate.latency) && !gains_nothing
+        self.slots == 1 || self.peaks > u64::from(self.slots)
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
@@ -256,7 +210,6 @@ impl Reserve {
 
     fn reckon(&mut self) {
         self.load = self.work.iter().map(|work| work.time).sum();
-        self.losing = self.find_losing();
         let (mut shorter, mut kept) = (Work::default(), Kept::default());
         for class in 0..CLASSES {
             self.kept[class] = kept;
@@ -270,15 +223,6 @@ impl Reserve {
         let first = self.worth_mentioning(0, |work| work.tasks);
         self.impatient = [first, self.worth_mentioning(first + 1, |work| work.tasks)];
         self.bad_rate = shorter.bad_rate();
-    }
-
-    fn find_losing(&self) -> Option<Losing> {
-        let class = self.work.iter().position(|work| work.bad_rate() > LOSING)?;
-        Some(self.losing_at(class))
-    }
-
-    fn losing_at(&self, class: usize) -> Losing {
-        Losing { class, others_compete: self.peaks.above(class) > u64::from(self.slots) }
     }
 
     /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is

@@ -1,7 +1,8 @@
 //! One model's part of a sub-cluster's load.
 
-use super::peaks::Peak;
-use super::{DISPERSION_ONE, Demand, LOSING, PARTS, Reserve, SLOT, TICK, above, class_of, faded};
+use super::{
+    DISPERSION_ONE, Demand, LOSING, PARTS, Reserve, SLOT, TICK, above, deviation_above, faded,
+};
 use crate::rank::part::PARTS_OF_SLOT;
 use baton_types::Nanos;
 
@@ -26,8 +27,10 @@ pub(crate) struct OwnWork {
     lost: u64,
     /// In ticks.
     faded_at: u64,
-    /// As counted in [`Reserve::peaks`].
-    peak: Peak,
+    /// How many batches it has at a time at most, as counted in [`Reserve::peaks`]. A model that batches spaces its batches, so it
+    /// has hardly more than as many as it keeps slots busy on average, rounded up; one that does not has a standard
+    /// deviation more. As of its last plan.
+    peak: u64,
 }
 
 impl OwnWork {
@@ -48,17 +51,18 @@ impl OwnWork {
         self.spread += latency.0 / u64::from(batch).pow(2);
         let (tasks, lost) = demand.lost_of(batch);
         (self.tasks, self.lost) = (self.tasks + tasks, self.lost + lost);
-        self.set_peak(reserve, Peak::new(class_of(demand.slack), self.busy / 5 * 4, self.spread));
+        self.set_peak(reserve, deviation_above(self.busy / 5 * 4, self.spread));
     }
 
     /// The model is gone.
     pub(crate) fn leave(&mut self, reserve: &mut Reserve) {
-        self.set_peak(reserve, Peak::default());
+        self.set_peak(reserve, 0);
         *self = Self::default();
     }
 
-    fn set_peak(&mut self, reserve: &mut Reserve, peak: Peak) {
-        reserve.peaks.replace(self.peak, peak);
+    fn set_peak(&mut self, reserve: &mut Reserve, peak: u64) {
+        debug_assert!(reserve.peaks >= self.peak, "it was counted");
+        reserve.peaks = reserve.peaks - self.peak + peak;
         self.peak = peak;
     }
 

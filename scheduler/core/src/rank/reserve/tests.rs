@@ -153,88 +153,17 @@ fn a_task_that_is_lost_counts_however_short_its_execution_is() {
     assert_eq!([kept(1_310, 0), kept(0, 1_310)], [13, 13], "two per cent of half of the tasks");
 }
 
-/// Whether a batch of this length and slack, in ms, may start early where tasks that can wait for 4 ms are lost at this rate, and
-/// models that can wait for 90 ms keep these parts of a slot busy.
-fn early_beside(
-    bad_rate: u32,
-    slots: u32,
-    patient: &[f64],
-    (latency_ms, slack_ms): (u64, u64),
-) -> bool {
-    let losing = Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
-    let others = Demand { slack: Nanos(90 * MS), ..POISSON };
-    let patient = patient.iter().map(|&busy| (others, busy));
-    let models: Vec<_> = [(losing, 0.01)].into_iter().chain(patient).collect();
-    let (reserve, _) = asked(slots, &models);
-    reserve.before_due(&candidate(latency_ms, slack_ms, CHEAP + 1)).is_some()
-}
-
 #[test]
-fn a_batch_of_those_that_are_lost_starts_early_if_it_does_not_become_cheaper() {
-    let losing = Demand { slack: Nanos(4 * MS), bad_rate: LOSING + 1, ..POISSON };
-    let (reserve, _) = asked(8, &[(losing, 0.01)]);
-    let early = |slack_ms, excess| reserve.before_due(&candidate(60, slack_ms, excess)).is_some();
-    assert_eq!([6, 7].map(|excess| early(4, excess)), [true, false], "of 96: a sixteenth");
-    assert!(!early(90, 0), "one that can wait longer leaves the slot to them");
-}
-
-#[test]
-fn what_becomes_no_larger_leaves_slots_to_shorter_objectives_and_to_the_losing_alone() {
+fn what_becomes_no_larger_leaves_slots_to_shorter_objectives_alone() {
     let complete = |latency_ms| candidate(latency_ms, 90, Candidate::COMPLETE);
     let reserve = loaded(8, &[(100, 7.9)]);
     assert_eq!((reserve.before_due(&complete(60)), reserve.when_due(&complete(60))), (Some(0), 0));
-    let losing = |bad_rate| {
-        let losing = Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
-        asked(8, &[(losing, 0.01)]).0
-    };
-    let beside = |bad_rate| [3, 60].map(|ms| losing(bad_rate).when_due(&complete(ms)));
-    assert_eq!(beside(LOSING), [0, 2], "a longer one leaves what shorter objectives need");
-    assert_eq!(beside(LOSING + 1), [0, 8], "and never starts before latest while they are lost");
-    let own = Candidate { slack: Nanos(4 * MS), bad_rate: LOSING + 1, ..complete(60) };
-    assert_eq!(losing(LOSING + 1).when_due(&own), 0, "those that are lost gain nothing by waiting");
-}
-
-#[test]
-fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
-    let early =
-        |bad_rate, slots, latency_ms| early_beside(bad_rate, slots, &[0.01], (latency_ms, 90));
-    assert!(early(LOSING, 8, 60), "as many tasks may be lost");
-    assert!(!early(LOSING + 1, 8, 60));
-    assert!(!early(LOSING + 1, 8, 4), "as long as they can wait");
-    assert!(early(LOSING + 1, 8, 3), "they can wait longer");
-    assert!(!early(LOSING + 1, 2, 60));
-    assert!(early(LOSING + 1, 1, 60), "a single slot cannot be left to them");
-}
-
-#[test]
-fn other_rules_start_such_batches_early_all_the_same() {
-    let losing = Demand { slack: Nanos(4 * MS), bad_rate: LOSING + 1, ..POISSON };
-    let (mut reserve, _) = asked(8, &[(losing, 0.01)]);
-    let early = |reserve: &Reserve| reserve.before_due(&candidate(60, 90, 0)).is_some();
-    for rules in [Alternative::Own, Alternative::Early, Alternative::KeepHeads] {
-        reserve.set_rules(rules.rules());
-        assert_eq!(early(&reserve), rules == Alternative::Early, "{rules:?}");
-    }
-}
-
-#[test]
-fn that_a_task_is_being_lost_is_known_as_soon_as_its_model_has_a_batch() {
-    let mut reserve = Reserve::new();
-    reserve.refresh(Nanos(MS), 8);
-    let early = |reserve: &Reserve| reserve.before_due(&candidate(60, 90, 0)).is_some();
-    for (slack_ms, expected) in [(70, true), (50, false), (9, false)] {
-        let bad_rate = LOSING + 1;
-        reserve.planned(&Demand { slack: Nanos(slack_ms * MS), bad_rate, ..POISSON }, 1, Nanos(9));
-        assert_eq!(early(&reserve), expected, "after one that can wait for {slack_ms} ms");
-    }
-}
-
-#[test]
-fn batches_that_may_all_fall_due_at_once_start_early_although_others_are_lost() {
-    let early = |patient: &[f64], slack_ms| early_beside(LOSING + 1, 2, patient, (5, slack_ms));
-    assert_eq!([2, 3].map(|models| early(&vec![0.9; models], 90)), [false, true], "two slots");
-    assert!(!early(&[0.9; 3], 4), "these are lost themselves");
-    assert!(!early(&[0.1; 9], 90), "of nine rare ones hardly two have a batch at a time");
+    let shorter = loaded(8, &[(4, 0.01)]);
+    assert_eq!(
+        [3, 60].map(|ms| shorter.when_due(&complete(ms))),
+        [0, 2],
+        "what cannot wait as long"
+    );
 }
 
 #[test]
@@ -363,13 +292,6 @@ fn a_bad_rate_is_that_of_tasks_not_of_batches() {
     work.add(&POISSON, 64, MS);
     work.add(&Demand { bad_rate: 1 << 16, ..POISSON }, 1, MS);
     assert_eq!(work.bad_rate(), (1 << 16) / 65);
-}
-
-#[test]
-fn what_is_above_a_class_is_of_longer_ones_only() {
-    let mut peaks = Peaks::new();
-    peaks.replace(peaks::Peak::default(), peaks::Peak::new(5, 3 * SLOT, 0));
-    assert_eq!([4, 5, 6].map(|class| peaks.above(class)), [3, 0, 0]);
 }
 
 /// Two models whose tasks can wait as long execute small batches, which take twice what efficient ones would.
