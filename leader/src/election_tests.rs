@@ -203,6 +203,14 @@ fn a_shorter_renewal_does_not_shorten_what_was_granted() {
     assert_eq!(scene.election.lease_deadline(ms(22)), Some((3, ms(1_755))));
 }
 
+#[test]
+fn a_candidate_that_is_unsure_looks_again_soon_however_long_its_lease_lasts() {
+    let mut unsure = Scene::with_lease();
+    unsure.asks(ms(11), EtcdRequest::Campaign(LEASE)).hears_nothing(ms(20));
+    unsure.waits_until(ms(21), ms(70)).asks(ms(70), EtcdRequest::Look).hears_nothing(ms(80));
+    unsure.waits_until(ms(81), ms(130)).asks(ms(130), EtcdRequest::Look);
+}
+
 /// Its lease counts from 5 ms: by 1,755 ms it may have ended, and is worth nothing.
 #[test]
 fn a_lease_is_of_use_up_to_its_end_and_no_longer() {

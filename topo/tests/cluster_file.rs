@@ -29,6 +29,7 @@ fn defaults_fill_in_what_a_minimal_file_leaves_out() {
     assert_eq!(cluster.scheduler.member_timeout, Nanos::from_millis(1_000));
     assert_eq!(cluster.network.ctrl, Nanos::from_micros(300));
     assert_eq!(cluster.frontend.slots_per_model, 256);
+    assert_eq!(cluster.reconnect, ReconnectSpec::default());
     assert_eq!(cluster.subclusters, ["default"]);
     let model = &cluster.models[0];
     assert_eq!(model.profile.batch_max(), 64);

@@ -187,6 +187,20 @@ mod tests {
     }
 
     #[test]
+    fn a_model_with_a_lower_number_takes_no_place_from_the_others() {
+        let mut engine = Emulated::new(Clock::start(), 1);
+        for id in [7, 2] {
+            engine.load(&emulated("toy", id, 4, 3)).unwrap();
+        }
+        let mut outputs = Outputs::default();
+        outputs.reset(1, 8);
+        for id in [2, 7] {
+            let inputs = Inputs::new(b"abcd", 4, &[4]);
+            assert_eq!(engine.execute(ModelId(id), 0, inputs, &mut outputs), Ok(()), "model {id}");
+        }
+    }
+
+    #[test]
     fn a_model_that_is_not_loaded_is_an_error() {
         let mut engine = Emulated::new(Clock::start(), 1);
         let spec = emulated("toy", 7, 4, 3);

@@ -303,6 +303,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_between_two_whole_numbers_becomes_the_nearer() {
+        let (whole, mut out) = (tensor(ElementType::U8, &[1, 1, 4]), [0; 4]);
+        for (at, value) in [0.4, 0.6, 149.5, 254.9].into_iter().enumerate() {
+            whole.put(&mut out, at, 0, value);
+        }
+        assert_eq!(out, [0, 1, 150, 255]);
+    }
+
+    #[test]
     fn mean_and_deviation_are_taken_off_by_channel() {
         let plain = tensor(ElementType::F32, &[3, 4, 4]);
         let scaled = step(&[0.5, 0.25, 0.0], &[0.5, 1.0, 2.0]);

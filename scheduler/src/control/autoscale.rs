@@ -199,6 +199,33 @@ mod tests {
         assert_eq!(told_at, [0, 355], "the last of its seconds is 294");
     }
 
+    #[test]
+    fn a_fall_behind_one_that_was_told_has_to_last_as_long() {
+        let mut scale = Autoscale::of(1);
+        let second = |second: u64| Nanos::from_millis(1_000 * second);
+        let mut told_at = Vec::new();
+        for now in 1..=200 {
+            scale.needed = vec![if now < 10 {
+                3
+            } else if scale.told[0] == 3 {
+                2
+            } else {
+                1
+            }];
+            told_at.extend(scale.news(second(now)).iter().map(|_| now));
+        }
+        assert_eq!(told_at, [1, 70, 131]);
+    }
+
+    #[test]
+    fn it_is_idle_only_if_no_subcluster_needs_anything() {
+        let mut scale = Autoscale::of(2);
+        for (needed, is_idle) in [([0, 0], true), ([0, 3], false), ([3, 0], false)] {
+            scale.needed = needed.to_vec();
+            assert_eq!(scale.is_idle(), is_idle, "{needed:?}");
+        }
+    }
+
     /// In a cluster that has run for long, what is lost now would be a small part of all requests.
     #[test]
     fn losses_are_a_part_of_the_requests_since_the_last_look() {

@@ -282,6 +282,17 @@ mod tests {
         assert_eq!(window.figures(ModelId(0), (&load, &tasks)).rate_rps, 10.0);
     }
 
+    /// What a slot has done is read at the look itself, whenever the ModelThreads last reported.
+    #[test]
+    fn a_window_begins_with_a_look_and_not_with_the_report_before_it() {
+        let boards = (&LoadBoard::new(1), &TaskBoards::new(vec![Arc::new(TaskBoard::new(1))]));
+        let mut window = Window::begin(Nanos::ZERO);
+        for now in 1..=10 {
+            window.look(Nanos::from_millis(1_000 * now), std::iter::empty(), boards);
+        }
+        assert_eq!(window.span_s(Nanos::from_millis(10_000)), 5.0);
+    }
+
     /// One backend leaves between two looks that are remembered, and another gets its slot's number.
     #[test]
     fn a_slot_shows_nothing_of_the_one_that_had_its_number() {
