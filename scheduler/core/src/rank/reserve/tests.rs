@@ -126,8 +126,8 @@ fn variable_demand_is_kept_more_before_a_batch_is_due() {
     assert_eq!(kept(16, 0), (Some(2), 2));
     assert_eq!(kept(64, 0), (Some(3), 2), "twice the standard deviation");
     assert_eq!(kept(16 * 400, 0), (Some(19), 2), "all but one");
-    assert_eq!(kept(16, 164 + 328), (None, 10), "eight for half a per cent");
-    assert_eq!(kept(16, 6_550), (None, 16), "at most");
+    assert_eq!(kept(16, 164 + 328), (Some(10), 10), "eight for half a per cent");
+    assert_eq!(kept(16, 6_550), (Some(19), 16), "at most");
 }
 
 #[test]
