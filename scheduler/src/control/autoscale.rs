@@ -205,12 +205,10 @@ mod tests {
         let second = |second: u64| Nanos::from_millis(1_000 * second);
         let mut told_at = Vec::new();
         for now in 1..=200 {
-            scale.needed = vec![if now < 10 {
-                3
-            } else if scale.told[0] == 3 {
-                2
-            } else {
-                1
+            scale.needed = vec![match scale.told[0] {
+                _ if now < 10 => 3,
+                3 => 2,
+                _ => 1,
             }];
             told_at.extend(scale.news(second(now)).iter().map(|_| now));
         }

@@ -152,9 +152,11 @@ impl Reserve {
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
-        let may = candidate.excess != Candidate::NOT_EARLY;
-        let kept = || self.for_larger(candidate).max(self.for_shorter(candidate).early);
-        may.then(|| kept().max(for_run(candidate)))
+        if candidate.excess == Candidate::NOT_EARLY {
+            return None;
+        }
+        let kept = self.for_larger(candidate).max(self.for_shorter(candidate).early);
+        Some(kept.max(for_run(candidate)))
     }
 
     /// Once it is due, the candidate starts only if more slots than this are idle.
