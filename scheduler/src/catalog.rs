@@ -215,7 +215,7 @@ impl Catalog {
     }
 
     /// Every model, by number.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (ModelId, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (ModelId, &Entry)> + Clone {
         let numbered = (0..).map(ModelId).zip(&self.models);
         numbered.filter_map(|(number, model)| Some((number, model.entry.as_ref()?)))
     }
@@ -256,7 +256,7 @@ impl Catalog {
     pub(crate) fn served_by(
         &self,
         subcluster: SubclusterId,
-    ) -> impl Iterator<Item = (ModelId, &Entry)> {
+    ) -> impl Iterator<Item = (ModelId, &Entry)> + Clone {
         self.entries().filter(move |(_, entry)| entry.spec.subcluster == subcluster)
     }
 

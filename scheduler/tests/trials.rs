@@ -250,6 +250,21 @@ fn losses_do_not_wait_for_a_recording_of_calm_arrivals() {
     assert_eq!(play.trials(), (1, 1));
 }
 
+/// 64 single tasks in eight seconds, then bursts that lose some: with what came before, more than ten seconds are known soon.
+#[test]
+fn of_rare_tasks_those_count_that_came_before_some_were_lost() {
+    let mut play = Play::new(Policy::Baton);
+    for _ in 0..64 {
+        play.submit(0);
+        play.advance(ms(125));
+    }
+    for task in 0..12 * 12 {
+        play.submit(0);
+        play.advance(if task % 12 == 11 { ms(250) } else { US.times(300) });
+    }
+    assert!(play.trials().0 > 0, "no trial within four seconds of the first burst");
+}
+
 /// Every recording ends, also on a ModelThread for which nothing comes.
 #[test]
 fn a_recording_ends_on_a_thread_without_traffic() {

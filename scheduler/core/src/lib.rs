@@ -58,4 +58,6 @@ pub use policy::patience::Patience;
 pub use policy::{Alternative, Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState, SlotPart};
-pub use trial::{Enough, Look, Record, Recorded, Recording, Replica, Trial, Trials, Verdict};
+pub use trial::{
+    Enough, Look, Recent, Record, Recorded, Recording, Replica, Trial, Trials, Verdict,
+};

@@ -1,8 +1,8 @@
 //! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
 
 use baton_core::{
-    Alternative, Look, ModelId, ModelState, Nanos, Policy, Prefer, RankState, Recording,
-    SubclusterId, Trial, Trials,
+    Alternative, Look, ModelId, ModelState, Nanos, Policy, Prefer, RankState, Recent, Recorded,
+    Recording, SubclusterId, Trial, Trials,
 };
 
 use crate::scenario::Scenario;
@@ -14,6 +14,7 @@ pub(crate) struct Trying {
     models: Vec<usize>,
     trials: Trials,
     next_look: Nanos,
+    recent: Recent,
     recording: Option<Recording>,
 }
 
@@ -29,7 +30,8 @@ impl Trying {
     fn new(homes: &[SubclusterId], subcluster: SubclusterId, prefer: Prefer) -> Self {
         let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
         let trials = Trials::new(models.len(), prefer);
-        Self { subcluster, models, trials, next_look: Trials::LOOK_EVERY, recording: None }
+        let (recent, next_look) = (Recent::new(), Trials::LOOK_EVERY);
+        Self { subcluster, models, trials, next_look, recent, recording: None }
     }
 
     /// Its models, by their positions among all.
@@ -44,14 +46,13 @@ impl Trying {
         (model, deadline): (u32, Nanos),
         (models, rank): (&[ModelState], &RankState),
     ) -> Option<Alternative> {
-        if now >= self.next_look {
-            return self.look(now, models);
+        let task = Recorded { at: now, model: ModelId(model), budget: deadline - now };
+        self.recent.arrived(task);
+        let is_over = |recording: &mut Recording| !recording.arrived(task);
+        if let Some(recording) = self.recording.take_if(is_over) {
+            return self.conclude(now, recording, (models, rank));
         }
-        if self.recording.as_mut()?.arrived(now, ModelId(model), deadline) {
-            return None;
-        }
-        let recording = self.recording.take()?;
-        self.conclude(now, recording, (models, rank))
+        if now < self.next_look { None } else { self.look(now, models) }
     }
 
     fn look(&mut self, now: Nanos, models: &[ModelState]) -> Option<Alternative> {
@@ -59,7 +60,9 @@ impl Trying {
         let counters = self.models.iter().map(|&m| models[m].counters());
         let counts = counters.map(|counters| (counters.received, counters.given_up));
         match self.trials.look(now, counts, self.recording.is_some())? {
-            Look::Record(enough) => self.recording = Some(Recording::new(now, enough)),
+            Look::Record(enough) => {
+                self.recording = Some(Recording::new(now, enough, &self.recent, |_| true));
+            }
             Look::Discard => self.recording = None,
             Look::Follow(rules) => return Some(rules),
         }

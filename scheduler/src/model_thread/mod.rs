@@ -14,8 +14,7 @@ use std::{mem, sync::Arc};
 
 use baton_core::{
     Alternative, Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId,
-    ModelState, Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Recording, Request, SubclusterId,
-    Variants,
+    ModelState, Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Event, Events, Peer, Transport};
@@ -35,6 +34,7 @@ use crate::peers::Member;
 use crate::task_board::TaskBoard;
 use catalogue::Service;
 use migration::Arrival;
+use recording::Recorder;
 
 /// Longer dispatch delays are counted as this long. With the bounds fixed, counting never allocates.
 const DELAY_MAX: Nanos = Nanos::from_millis(60_000);
@@ -101,8 +101,7 @@ pub struct ModelThread<T> {
     /// Models that were removed, of which the ControlThread awaits that no trace is left.
     forgetting: Vec<ModelId>,
     load: Arc<LoadBoard>,
-    /// What arrives for a sub-cluster, while the ControlThread wants to know.
-    recording: Option<(SubclusterId, Recording)>,
+    recorder: Recorder,
     /// By sub-cluster, what its models follow if that was ever changed.
     rules: Vec<Option<Alternative>>,
     /// Set once the scheduler stops: nothing is accepted any more.
@@ -158,7 +157,7 @@ impl<T: Transport> ModelThread<T> {
             leaving: Vec::new(),
             forgetting: Vec::new(),
             load,
-            recording: None,
+            recorder: Recorder::default(),
             rules: vec![None; subclusters],
             shutdown: false,
             farewell: false,

@@ -62,9 +62,7 @@ impl<T: Transport> ModelThread<T> {
             model.state.count_refused();
             return self.out.refuse(request.task, DropReason::Quota, wait);
         }
-        if self.recording.is_some() {
-            self.record(now, at, &request);
-        }
+        self.record(now, at, &request);
         let model = &mut self.models[at];
         let behind = model.state.enqueue(now, request, &mut self.out);
         if behind && !mem::replace(&mut model.touched, true) {

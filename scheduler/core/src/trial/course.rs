@@ -9,8 +9,12 @@ use super::{Enough, Verdict};
 use crate::policy::Alternative;
 use baton_types::{Nanos, Prefer};
 
-/// What models lose is counted over spans of this length, so that rare losses are seen, too.
+/// What models lose is counted over spans of this length, so that rare losses are seen, too …
 const SPAN: Nanos = Nanos::from_millis(10_000);
+/// … and over longer ones, up to this, …
+const SPAN_OF_FEW: Nanos = Nanos::from_millis(60_000);
+/// … while fewer tasks than these have come.
+const FEW: u64 = 512;
 /// Fewer lost tasks in a span, of a model or of all together, are no sign of anything.
 const LOST_MIN: u64 = 3;
 /// Tasks are being lost if these are more than one in 400.
@@ -27,6 +31,8 @@ const PAUSE_MAX: Nanos = Nanos::from_millis(16_000);
 const SHORTEST: Nanos = LOOK_EVERY;
 /// … and for so long while none are: whether the own rules would do again is not urgent, and bursts should be among what comes.
 const SHORTEST_CALM: Nanos = Nanos::from_millis(1_000);
+/// Where tasks are being lost, what came before counts, too, if it is not older than this.
+const REMEMBERED: Nanos = Nanos::from_millis(60_000);
 /// Arrivals that are enough for the first trial. For each further one, twice as many …
 pub(super) const RECORDED: usize = 2_048;
 /// … up to this, which are enough in any case.
@@ -44,6 +50,8 @@ pub struct Trials {
     seen: Vec<(u64, u64)>,
     /// `None` if the next look begins one.
     began: Option<Nanos>,
+    /// The first look.
+    started: Option<Nanos>,
     pause: Nanos,
     /// Nothing is recorded before.
     not_before: Nanos,
@@ -58,8 +66,10 @@ pub struct Trials {
     has_traffic: bool,
     /// No model has lost even a few of them.
     is_calm: bool,
-    /// Tasks of all models since start, as of the last look.
+    /// Tasks of all models since start, as of the last look …
     came: u64,
+    /// … and as of the span's first.
+    came_before: u64,
 }
 
 /// What a look at the losses asks for.
@@ -83,6 +93,7 @@ impl Trials {
             rules: Alternative::Own,
             seen: vec![(0, 0); models],
             began: Some(Nanos::ZERO),
+            started: None,
             pause: PAUSE_MIN,
             not_before: Nanos::ZERO,
             enough: RECORDED,
@@ -91,6 +102,7 @@ impl Trials {
             has_traffic: false,
             is_calm: true,
             came: 0,
+            came_before: 0,
             is_for_sooner: false,
         }
     }
@@ -107,9 +119,10 @@ impl Trials {
     pub fn look(
         &mut self,
         now: Nanos,
-        counts: impl Iterator<Item = (u64, u64)>,
+        counts: impl Iterator<Item = (u64, u64)> + Clone,
         is_trying: bool,
     ) -> Option<Look> {
+        self.started.get_or_insert(now);
         let serves_sooner = self.serves_sooner();
         if is_trying && !serves_sooner && !self.is_for_sooner {
             return None;
@@ -143,11 +156,12 @@ impl Trials {
         self.is_for_sooner = false;
         if let Some(sooner) = self.sooner.as_ref().filter(|_| is_calm) {
             self.is_for_sooner = self.has_traffic && sooner.is_due(now);
-            return self.is_for_sooner.then_some(Sooner::ENOUGH);
+            return self.is_for_sooner.then_some(Sooner::enough(now));
         }
         let is_due = is_losing || self.rules != Alternative::Own;
-        let lasts = if is_losing { SHORTEST } else { SHORTEST_CALM };
-        let enough = Enough { tasks: self.enough, most: RECORDED_MAX, lasts };
+        let remembered = (now - REMEMBERED).max(self.started.unwrap_or(now));
+        let (lasts, since) = if is_losing { (SHORTEST, remembered) } else { (SHORTEST_CALM, now) };
+        let enough = Enough { tasks: self.enough, most: RECORDED_MAX, lasts, since };
         (is_due && now >= self.not_before).then_some(enough)
     }
 
@@ -156,23 +170,28 @@ impl Trials {
         self.sooner.as_ref().is_some_and(Sooner::is_followed)
     }
 
-    fn is_losing(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> bool {
-        let is_over = self.began.is_none_or(|began| now >= began + SPAN);
+    fn is_losing(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
+        self.came = counts.clone().map(|(came, _)| came).sum();
+        let has_few = self.came.saturating_sub(self.came_before) < FEW;
+        let span = if has_few { SPAN_OF_FEW } else { SPAN };
+        let is_over = self.began.is_none_or(|began| now >= began + span);
         let counts_before = self.began.is_some();
         if is_over {
             self.began = Some(now);
         }
         let is_clear = |(came, lost): (u64, u64)| lost >= LOST_MIN && lost * LOST_ONE_IN > came;
         let (mut is_losing, mut all) = (false, (0, 0));
-        (self.is_calm, self.came) = (true, 0);
+        self.is_calm = true;
         for (seen, count) in self.seen.iter_mut().zip(counts) {
             let before = if is_over { mem::replace(seen, count) } else { *seen };
             // A model that has been replaced counts from nothing.
             let (came, lost) = (count.0.saturating_sub(before.0), count.1.saturating_sub(before.1));
-            self.came += count.0;
             self.is_calm &= lost * CALM_ONE_IN <= came;
             is_losing |= is_clear((came, lost));
             all = (all.0 + came, all.1 + lost);
+        }
+        if is_over {
+            self.came_before = self.came;
         }
         self.has_traffic = all.0 > 0;
         self.is_calm |= !counts_before;

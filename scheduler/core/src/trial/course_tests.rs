@@ -65,6 +65,34 @@ fn a_trial_is_due_once_all_models_together_have_lost_a_few_tasks() {
     assert!(!look(4, [1, 1, 1], 400), "three of 1,200 are one in 400");
 }
 
+/// A minute, until 512 have come.
+#[test]
+fn losses_of_few_tasks_are_counted_for_longer() {
+    let after = |second: u64, came: u64| {
+        let mut trials = trials(1);
+        for (second, count) in [(1, (0, 0)), (9, (came, 2)), (second, (came, 2))] {
+            assert_eq!(trials.look(at(second), [count].into_iter(), false), None);
+        }
+        trials.look(at(second + 1), [(came + 9, 3)].into_iter(), false).is_some()
+    };
+    assert_eq!([58, 60].map(|second| after(second, 511)), [true, false]);
+    assert_eq!([8, 10].map(|second| after(second.max(9), 512)), [true, false]);
+}
+
+#[test]
+fn where_tasks_are_lost_what_came_in_the_last_minute_counts() {
+    let since = |second, lost| {
+        let mut trials = Trials::new(1, Prefer::FewestGpus);
+        trials.look(at(7), [(100, 0)].into_iter(), false);
+        trials.rules = Alternative::Fill;
+        let look = trials.look(at(second), [(200, lost)].into_iter(), false);
+        record(look).expect("other rules are followed").since
+    };
+    assert_eq!(since(20, 9), at(7), "of what came before the first look not all is known");
+    assert_eq!(since(90, 9), at(30));
+    assert_eq!(since(90, 0), at(90), "what was recorded for the last trial would speak twice");
+}
+
 #[test]
 fn a_model_that_has_been_replaced_counts_from_nothing() {
     let mut trials = trials(1);
@@ -163,7 +191,7 @@ fn followed() -> Trials {
     let mut trials = Trials::new(1, Prefer::Latency);
     for (second, tasks, follows) in [(1, 3_000, None), (2, 1_096, Some(Alternative::AtOnce))] {
         let look = trials.look(at(second), [(9_000, 2)].into_iter(), false);
-        assert_eq!(look, Some(Look::Record(Sooner::ENOUGH)));
+        assert_eq!(look, Some(Look::Record(Sooner::enough(at(second)))));
         assert_eq!(trials.conclude(at(second), Some(&sooner(tasks))), follows);
     }
     trials
@@ -219,8 +247,8 @@ fn nothing_is_recorded_where_nothing_comes() {
     let mut look = |second: u64, came| trials.look(at(second), [(came, 0)].into_iter(), false);
     assert_eq!(look(1, 0), None);
     assert!(look(2, 7).is_some());
-    assert!(look(15, 7).is_some(), "they came in the span that ends");
-    assert_eq!([look(16, 7), look(30, 7)], [None; 2]);
+    assert!(look(61, 7).is_some(), "they came in the span that ends");
+    assert_eq!([look(62, 7), look(90, 7)], [None; 2]);
 }
 
 #[test]
@@ -228,10 +256,11 @@ fn what_is_recorded_to_serve_tasks_sooner_is_not_in_the_way_of_a_trial_of_losses
     let mut trials = Trials::new(1, Prefer::Latency);
     let mut look =
         |second, lost, is_trying| trials.look(at(second), [(9_000, lost)].into_iter(), is_trying);
-    assert_eq!(look(1, 0, false), Some(Look::Record(Sooner::ENOUGH)));
+    assert_eq!(look(1, 0, false), Some(Look::Record(Sooner::enough(at(1)))));
     assert_eq!(look(2, 40, true), Some(Look::Discard));
     assert_eq!(look(3, 40, true), None, "once is enough");
-    let losses = Enough { tasks: RECORDED, most: RECORDED_MAX, lasts: SHORTEST };
+    let since = at(1);
+    let losses = Enough { tasks: RECORDED, most: RECORDED_MAX, lasts: SHORTEST, since };
     assert_eq!(look(4, 40, false), Some(Look::Record(losses)));
 }
 

@@ -25,7 +25,7 @@ use baton_types::Nanos;
 use shadow::{Lost, Shadow, Task};
 
 pub use course::{Look, Trials};
-pub use recording::{Enough, Record, Recorded, Recording};
+pub use recording::{Enough, Recent, Record, Recorded, Recording};
 
 /// Of fewer tasks nothing follows for other rules.
 const TASKS_MIN: u64 = 64;

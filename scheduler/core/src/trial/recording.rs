@@ -4,12 +4,10 @@ use alloc::vec::Vec;
 
 use baton_types::{ModelId, Nanos};
 
-/// Arrivals are recorded for no longer than this …
+/// Arrivals are recorded for no longer than this.
 const LONGEST: Nanos = Nanos::from_millis(10_000);
-/// … or than this while there are few.
-const LONGEST_OF_FEW: Nanos = Nanos::from_millis(60_000);
-/// A recording with less than this part of what is never exceeded has few: 512 where that is 16,384.
-const FEW: usize = 32;
+/// So many of the latest tasks are known before a recording begins.
+const LATEST: usize = 512;
 
 /// How many tasks a recording should have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +18,15 @@ pub struct Enough {
     pub lasts: Nanos,
     /// There are never more.
     pub most: usize,
+    /// What came from this moment on counts, as far as it is known: see [`Recent`].
+    pub since: Nanos,
 }
 
 impl Enough {
     /// The part of each of several threads that record.
     pub fn split(self, threads: usize) -> Self {
         let part = |tasks: usize| tasks.div_ceil(threads);
-        Self { tasks: part(self.tasks), most: part(self.most), ..self }
+        Self { tasks: part(self.tasks), most: part(self.most).max(LATEST), ..self }
     }
 }
 
@@ -39,6 +39,49 @@ pub struct Recorded {
     pub model: ModelId,
     /// Its deadline less that.
     pub budget: Nanos,
+}
+
+/// The latest tasks that came, so that a trial need not wait for others where tasks are rare. Allocates once.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    tasks: Vec<Recorded>,
+    /// Of these, the next to be forgotten, if there is no room left.
+    oldest: usize,
+}
+
+impl Recent {
+    /// Nothing has come.
+    pub fn new() -> Self {
+        Self { tasks: Vec::with_capacity(LATEST), oldest: 0 }
+    }
+
+    /// A task came.
+    #[inline]
+    pub fn arrived(&mut self, task: Recorded) {
+        if self.tasks.len() < LATEST {
+            return self.tasks.push(task);
+        }
+        self.tasks[self.oldest] = task;
+        self.oldest = (self.oldest + 1) % LATEST;
+    }
+
+    /// What came from this moment on is known.
+    fn known_from(&self) -> Nanos {
+        let oldest = self.tasks.get(self.oldest).filter(|_| self.tasks.len() == LATEST);
+        oldest.map_or(Nanos::ZERO, |task| task.at + Nanos(1))
+    }
+
+    /// In order of time.
+    fn all(&self) -> impl Iterator<Item = Recorded> {
+        let (latest, first) = self.tasks.split_at(self.oldest);
+        first.iter().chain(latest).copied()
+    }
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The tasks that come from some moment on, until there are enough. Allocates once.
@@ -61,16 +104,25 @@ pub struct Record {
 }
 
 impl Recording {
-    /// Records what comes from now on, for ten seconds at most, or a minute while little comes.
-    pub fn new(now: Nanos, enough: Enough) -> Self {
-        Self { arrivals: Vec::with_capacity(enough.most), enough, from: now }
+    /// Records what comes from now on for these models, and what is known of before. It lasts for ten seconds at most, or is over
+    /// at once if more are known.
+    pub fn new(
+        now: Nanos,
+        enough: Enough,
+        recent: &Recent,
+        is_of: impl Fn(ModelId) -> bool,
+    ) -> Self {
+        let from = enough.since.max(recent.known_from()).min(now);
+        let mut arrivals = Vec::with_capacity(enough.most);
+        arrivals.extend(recent.all().filter(|task| task.at >= from && is_of(task.model)));
+        Self { arrivals, enough, from }
     }
 
     /// A task came. False if it is not recorded: the recording is over, and must end at this moment.
-    pub fn arrived(&mut self, now: Nanos, model: ModelId, deadline: Nanos) -> bool {
-        let is_recorded = !self.is_over(now);
+    pub fn arrived(&mut self, task: Recorded) -> bool {
+        let is_recorded = !self.is_over(task.at);
         if is_recorded {
-            self.arrivals.push(Recorded { at: now, model, budget: deadline - now });
+            self.arrivals.push(task);
         }
         is_recorded
     }
@@ -78,9 +130,8 @@ impl Recording {
     /// There are enough.
     pub fn is_over(&self, now: Nanos) -> bool {
         let (came, lasts) = (self.arrivals.len(), now - self.from);
-        let has_few = came < self.enough.most / FEW;
         came >= self.enough.most
-            || lasts >= if has_few { LONGEST_OF_FEW } else { LONGEST }
+            || lasts >= LONGEST
             || (came >= self.enough.tasks && lasts >= self.enough.lasts)
     }
 
@@ -109,36 +160,90 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
-    const ENOUGH: Enough = Enough { tasks: 2_000, lasts: Nanos::from_millis(1_000), most: 16_000 };
+    const ENOUGH: Enough =
+        Enough { tasks: 2_000, lasts: MS.times(1_000), most: 16_000, since: Nanos::ZERO };
+
+    fn task(at: Nanos) -> Recorded {
+        Recorded { at, model: ModelId(0), budget: MS }
+    }
+
+    /// So many tasks came, one after the other.
+    fn after(tasks: u64, every: Nanos) -> Recent {
+        let mut recent = Recent::new();
+        (1..=tasks).for_each(|i| recent.arrived(task(every.times(i))));
+        recent
+    }
+
+    /// Of all models.
+    fn recording(now: Nanos, enough: Enough, recent: &Recent) -> Recording {
+        Recording::new(now, enough, recent, |_| true)
+    }
 
     /// When the recording is over, of tasks that come this often.
     fn is_over_at(every: Nanos) -> Nanos {
-        let mut recording = Recording::new(MS, ENOUGH);
+        let mut recording = recording(MS, ENOUGH, &Recent::new());
+        recording.from = MS;
         let times = (0..).map(|i| MS + every.times(i));
-        let mut refused = times.filter(|&at| !recording.arrived(at, ModelId(0), at + MS));
+        let mut refused = times.filter(|&at| !recording.arrived(task(at)));
         refused.next().expect("no recording goes on for ever")
     }
 
     #[test]
-    fn enough_tasks_in_a_second_or_very_many_or_what_came_in_ten_or_in_a_minute() {
+    fn enough_tasks_in_a_second_or_very_many_or_what_came_in_ten() {
         assert_eq!(is_over_at(MS), MS.times(2_001), "2,000 take longer than a second");
         assert_eq!(is_over_at(Nanos(100_000)), MS.times(1_001), "2,000 in 0.2 s are not enough");
         assert_eq!(is_over_at(Nanos(10_000)), MS.times(161), "16,000 are");
         assert_eq!(is_over_at(MS.times(10)), MS.times(10_001), "1,000 are all that came");
-        assert_eq!(is_over_at(MS.times(50)), MS.times(25_001), "500 are no longer few");
-        assert_eq!(is_over_at(MS.times(500)), MS.times(60_001), "120 are all that came");
+        assert_eq!(is_over_at(MS.times(500)), MS.times(10_001), "20 are all that came");
+    }
+
+    #[test]
+    fn what_came_before_counts_as_far_as_it_is_asked_for() {
+        let (recent, now) = (after(100, MS), MS.times(105));
+        let since = |since| {
+            let record = recording(now, Enough { since, ..ENOUGH }, &recent).end(now);
+            (record.arrivals.first().copied(), record.arrivals.len(), record.from)
+        };
+        assert_eq!(since(Nanos::ZERO), (Some(task(MS)), 100, Nanos::ZERO));
+        assert_eq!(since(MS.times(41)), (Some(task(MS.times(41))), 60, MS.times(41)));
+        assert_eq!(since(now), (None, 0, now));
+    }
+
+    #[test]
+    fn what_came_since_a_task_that_is_forgotten_is_known() {
+        let (more, now) = (LATEST as u64 + 9, MS.times(2_000));
+        let record = recording(now, ENOUGH, &after(more, MS)).end(now);
+        assert_eq!((record.from, record.arrivals.len()), (MS.times(10) + Nanos(1), LATEST - 1));
+        assert!(record.arrivals.is_sorted_by_key(|task| task.at));
+    }
+
+    #[test]
+    fn of_rare_tasks_no_others_are_waited_for() {
+        let recent = after(40, MS.times(300));
+        let mut recording = recording(MS.times(12_000), ENOUGH, &recent);
+        assert!(!recording.arrived(task(MS.times(12_001))));
+        assert_eq!(recording.end(MS.times(12_001)).arrivals.len(), 40);
+    }
+
+    #[test]
+    fn only_these_models_count() {
+        let mut recent = after(3, MS);
+        recent.arrived(Recorded { model: ModelId(1), ..task(MS.times(4)) });
+        let recording = Recording::new(MS.times(5), ENOUGH, &recent, |model| model.0 == 1);
+        assert_eq!(recording.arrivals.len(), 1);
     }
 
     #[test]
     fn threads_share_what_is_enough() {
         assert_eq!(ENOUGH.split(3), Enough { tasks: 667, most: 5_334, ..ENOUGH });
+        assert_eq!(ENOUGH.split(64).most, LATEST, "there is room for what is known");
     }
 
     #[test]
     fn a_task_is_recorded_with_the_time_that_it_has() {
-        let mut recording = Recording::new(MS, ENOUGH);
-        assert!(recording.arrived(MS.times(7), ModelId(3), MS.times(16)));
+        let mut recording = recording(MS, ENOUGH, &Recent::new());
         let task = Recorded { at: MS.times(7), model: ModelId(3), budget: MS.times(9) };
+        assert!(recording.arrived(task));
         assert_eq!(recording.end(MS.times(9)).arrivals, [task]);
     }
 }
