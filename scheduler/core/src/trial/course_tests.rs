@@ -77,6 +77,11 @@ fn losses_of_few_tasks_are_counted_for_longer() {
     };
     assert_eq!([58, 60].map(|second| after(second, 511)), [true, false]);
     assert_eq!([8, 10].map(|second| after(second.max(9), 512)), [true, false]);
+    let mut trials = trials(1);
+    let counts = [(10, (9_000, 0)), (25, (9_100, 2)), (40, (9_200, 3))];
+    let due =
+        counts.map(|(second, count)| trials.look(at(second), [count].into_iter(), false).is_some());
+    assert_eq!(due, [false, false, true], "what came before the span makes it no shorter");
 }
 
 #[test]
