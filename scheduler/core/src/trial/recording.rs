@@ -181,8 +181,7 @@ mod tests {
 
     /// When the recording is over, of tasks that come this often.
     fn is_over_at(every: Nanos) -> Nanos {
-        let mut recording = recording(MS, ENOUGH, &Recent::new());
-        recording.from = MS;
+        let mut recording = recording(MS, Enough { since: MS, ..ENOUGH }, &Recent::new());
         let times = (0..).map(|i| MS + every.times(i));
         let mut refused = times.filter(|&at| !recording.arrived(task(at)));
         refused.next().expect("no recording goes on for ever")
