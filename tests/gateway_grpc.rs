@@ -83,8 +83,17 @@ fn what_cannot_be_is_refused_with_its_code_and_words() {
         late.trailer("baton-outcome") == *outcome && words.starts_with(text)
     };
     assert!(late.code() == 4 && ends.iter().any(is_one), "{late:?}");
+    // It begins as every question about a model does.
+    let second = InferRequest {
+        model_version: "2".into(),
+        ..InferRequest::decode(&one("quick")[..]).unwrap()
+    };
+    let second = second.encode_to_vec();
     let cases = [
         ("ModelInfer", None, one("other"), 5, "this gateway has: quick, slow"),
+        ("ModelInfer", None, second.clone(), 5, "has version 1 only"),
+        ("ModelReady", None, second.clone(), 5, "has version 1 only"),
+        ("ModelMetadata", None, second, 5, "has version 1 only"),
         ("ModelInfer", None, vec![0xff; 20], 3, "no inference request"),
         ("ModelInfer", None, rows("quick", &[[0; 8]; 5]), 3, "give 1 to 4"),
         ("ModelInfer", Some("soon"), one("quick"), 3, "no time"),

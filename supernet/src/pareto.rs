@@ -103,6 +103,16 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_raised_to_that_of_the_next_cheaper_variant() {
+        let found = pareto(vec![
+            variant("small", 70.0, &[1.0, 2.0]),
+            variant("middle", 76.0, &[3.0, 4.0]),
+            variant("large", 80.0, &[2.0, 8.0]),
+        ]);
+        assert_eq!((&found.kept[2].latency_ms[..], found.raised[2]), (&[3.0, 8.0][..], 0.5));
+    }
+
+    #[test]
     fn the_cheaper_of_two_that_cost_the_same_is_the_more_accurate() {
         let found = pareto(vec![variant("a", 70.0, &[1.0]), variant("b", 71.0, &[1.0])]);
         assert_eq!(found.kept.len(), 1);

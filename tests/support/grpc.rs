@@ -28,6 +28,8 @@ const BOUND: Duration = Duration::from_secs(60);
 pub(crate) struct InferRequest {
     #[prost(string, tag = "1")]
     pub(crate) model_name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) model_version: String,
     #[prost(string, tag = "3")]
     pub(crate) id: String,
     #[prost(message, repeated, tag = "5")]

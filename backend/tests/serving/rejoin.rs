@@ -7,6 +7,7 @@ use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
 
+use crate::catalogue::describe_added;
 use crate::party::{Party, Said};
 use crate::world::{ActionSpec, EXECUTED, World};
 
@@ -101,6 +102,25 @@ fn inputs_being_pulled_are_let_go_of() {
     assert_eq!(world.counter("batches_abandoned"), 1);
     assert_eq!(frontend.slabs.leases(), 0);
     assert!(world.hands[0].batch().is_none());
+}
+
+#[test]
+fn the_next_life_waits_until_the_executor_has_taken_a_model_in() {
+    let mut world = World::ready();
+    let hand = world.hands[0].clone();
+    describe_added(&mut world.control);
+    world.until("it is to be loaded", |_| hand.aside().is_some());
+    hand.finish_aside();
+    world.until("it is to be taken in", |_| hand.other().is_some());
+    world.restart_scheduler();
+    for _ in 0..50 {
+        world.pass(Nanos::from_millis(100));
+        world.steps(3);
+    }
+    assert!(world.control.conn.is_none(), "the model belongs to the life that was");
+    hand.finish_other();
+    return_to_scheduler(&mut world);
+    world.let_in();
 }
 
 #[test]

@@ -76,6 +76,12 @@ mod tests {
         assert_eq!(Refused::by_status(429, Some("dropped/quota")), shed("quota"));
         assert_eq!(Refused::by_status(503, Some("failed/backend_lost")), failed("backend_lost"));
         assert_eq!(Refused::by_status(503, None), shed("http_503"));
+        for (status, is_shed) in [(408, true), (429, true), (500, false), (502, false), (504, true)]
+        {
+            let named = format!("http_{status}");
+            let counted = if is_shed { shed(&named) } else { failed(&named) };
+            assert_eq!(Refused::by_status(status, None), counted);
+        }
         assert_eq!(Refused::by_status(400, Some("nonsense")), failed("http_400"));
         assert_eq!(Refused::by_code(0, None), None);
         assert_eq!(Refused::by_code(8, Some("dropped/window")), shed("window"));

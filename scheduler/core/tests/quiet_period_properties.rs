@@ -259,9 +259,8 @@ fn a_steady_stream_needs_few_candidates() {
     assert!(lazy * 3 < prompt * 2, "{lazy} candidates instead of {prompt}");
 }
 
-/// The old profile says how long the arrivals may go without a look.
-#[test]
-fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
+/// Three tasks wait, of which only the prompt model's candidate has all: nothing of them is due for long.
+fn in_a_quiet_period() -> Twins {
     let ms = Nanos::from_millis;
     let mut twins = Twins::of(&ModelConfig {
         id: ModelId(0),
@@ -275,13 +274,31 @@ fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
     for _ in 0..3 {
         twins.apply(&Op::Requests { after_us: 100, slo_us: 60_000, count: 1 });
     }
-    let batches = |twins: &Twins| {
-        [&twins.lazy, &twins.prompt].map(|twin| twin.0.candidate().expect("tasks wait").batch)
-    };
-    assert_eq!(batches(&twins), [1, 3], "nothing of it is due for long");
+    assert_eq!(batches(&twins), [1, 3]);
+    twins
+}
+
+fn batches(twins: &Twins) -> [u32; 2] {
+    [&twins.lazy, &twins.prompt].map(|twin| twin.0.candidate().expect("tasks wait").batch)
+}
+
+/// The old profile says how long the arrivals may go without a look.
+#[test]
+fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
+    let ms = Nanos::from_millis;
+    let mut twins = in_a_quiet_period();
     let slower = Profile::linear(ms(2), ms(40), 32).expect("it is a line");
     let patience = Patience::new(&slower);
     twins.both(|model, _, _| model.set_profiles(std::slice::from_ref(&slower), patience.clone()));
     twins.requests(ms(60), 1);
+    assert_eq!(batches(&twins), [4, 4]);
+}
+
+/// As does the old objective.
+#[test]
+fn another_objective_ends_the_quiet_period_of_the_old_one() {
+    let mut twins = in_a_quiet_period();
+    twins.both(|model, _, _| model.set_objective(Nanos::from_millis(30)));
+    twins.requests(Nanos::from_millis(60), 1);
     assert_eq!(batches(&twins), [4, 4]);
 }

@@ -165,3 +165,61 @@ impl Machine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cpus, PciPlace, Port};
+    use super::*;
+
+    const SWITCH: &str = "pci0000:16/0000:16:01.0/0000:17:00.0";
+
+    fn pci(way: &str) -> PciPlace {
+        PciPlace::parse(&format!("/sys/devices/{way}")).unwrap()
+    }
+
+    fn card(name: &str, way: &str, state: &str) -> Nic {
+        let text = String::new;
+        let (phys_state, link_layer, rate) = (text(), text(), text());
+        let port = Port { number: 1, state: state.into(), phys_state, link_layer, rate };
+        let (ports, netdevs, node) = (vec![port], Vec::new(), Some(0));
+        Nic { name: name.into(), ports, netdevs, pci: Some(pci(way)), node }
+    }
+
+    /// The card for two GPUs of node 0, of which one is below `SWITCH` and the other at another host bridge.
+    fn device(nics: Vec<Nic>) -> Option<String> {
+        let gpu = |name: &str, way: &str| Gpu {
+            name: name.into(),
+            model: None,
+            pci: pci(way),
+            node: Some(0),
+        };
+        let near = gpu("GPU0", &format!("{SWITCH}/0000:18:00.0/0000:19:00.0"));
+        let gpus = vec![near, gpu("GPU1", "pci0000:30/0000:30:01.0/0000:31:00.0")];
+        let none = CpuSet::default;
+        let cpus = Cpus { online: none(), allowed: none(), isolated: none(), nodes: Vec::new() };
+        Machine { cpus, nics, gpus }.plan().backends.remove(0).device
+    }
+
+    #[test]
+    fn a_backend_reads_over_the_card_whose_farthest_gpu_is_nearest() {
+        let active = "4: ACTIVE";
+        // Both are far from the second GPU. Only one is near the first.
+        let beside = || card("beside", &format!("{SWITCH}/0000:18:04.0/0000:1a:00.0"), active);
+        let apart = || card("apart", "pci0000:40/0000:40:01.0/0000:41:00.0", active);
+        assert_eq!(device(vec![apart(), beside()]).as_deref(), Some("beside"));
+        let far = Nic { node: Some(1), ..beside() };
+        assert_eq!(
+            device(vec![far.clone(), apart()]).as_deref(),
+            Some("apart"),
+            "node 1 is farther"
+        );
+        let down = card("down", &format!("{SWITCH}/0000:18:04.0/0000:1a:00.0"), "1: DOWN");
+        assert_eq!(
+            device(vec![down.clone(), far]).as_deref(),
+            Some("beside"),
+            "it carries traffic"
+        );
+        assert_eq!(device(vec![down]).as_deref(), Some("down"));
+        assert_eq!(device(Vec::new()), None);
+    }
+}

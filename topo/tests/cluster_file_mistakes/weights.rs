@@ -134,6 +134,16 @@ fn weights_in_files_are_as_large_as_these_and_how_long_they_load_is_a_guess() {
     assert!(!stated.is_guess);
     let larger = check(&file("weights_mib = 3")).cluster.unwrap().models[0].weights.unwrap();
     assert_eq!(larger.bytes, 3 << 20);
+    let variants = file("").replace(&format!("file = \"{digits}\""), "") + "\n";
+    let variant = |name: &str, accuracy: u32| {
+        format!(
+            "[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nfile = \"{digits}\"\n"
+        )
+    };
+    let (model, backend) = variants.split_once("[[backend]]").unwrap();
+    let variants = format!("{model}{}{}[[backend]]{backend}", variant("a", 70), variant("b", 80));
+    let both = check(&variants).cluster.unwrap().models[0].weights.unwrap();
+    assert_eq!(both.bytes, 2 * weights.bytes, "a slot holds all variants");
     let found = problems(&file("device = \"cuda:0\""));
     assert!(found[0].contains("device: is \"cuda:0\", and weights caches serve"), "{found:#?}");
 }

@@ -24,7 +24,7 @@ impl Fabric {
         if let Some(place) = self.place_of(conn) {
             parts += 1;
             if let Some(link) = self.links[place].as_mut() {
-                (link.is_closed, link.answer_by) = (true, Nanos::MAX);
+                (link.is_closed, link.offered) = (true, None);
             }
             self.read_engine.close(place, &mut self.device);
         }

@@ -4,7 +4,7 @@ use baton_types::Nanos;
 
 use super::super::engine::RemoteSlab;
 use super::super::pair::{PairAddr, QpParams, Side};
-use super::{Fabric, find, micros};
+use super::{Fabric, Offered, find, micros};
 use crate::events::{CloseReason, Peer};
 use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role};
 use crate::tcp::TcpTransport;
@@ -41,8 +41,7 @@ impl Fabric {
         let now = self.clock.now();
         let Some(link) = self.links[place].as_mut() else { return };
         link.epoch += 1;
-        link.offered = Some(params);
-        link.answer_by = now + ANSWER_TIMEOUT;
+        link.offered = Some(Offered { params, answer_by: now + ANSWER_TIMEOUT });
         let message = FabricOffer {
             epoch: link.epoch.into(),
             pair: addr.number.into(),
@@ -98,7 +97,6 @@ impl Fabric {
             return;
         }
         let Some(offered) = link.offered.take() else { return tcp.end(conn, unexpected) };
-        link.answer_by = Nanos::MAX;
         if answer.pair.get() == 0 {
             let why = format!("the frontend has no RDMA: {text}");
             return self.unusable(place, &why, tcp);
@@ -107,8 +105,8 @@ impl Fabric {
         let others = slabs.len().checked_sub(answer.slabs.get() as usize);
         let params = QpParams { mtu: answer.mtu, read_depth: answer.read_depth };
         let timeout = Nanos(u64::from(answer.read_timeout_us.get()) * 1_000);
-        let fits = (1..=offered.mtu).contains(&params.mtu)
-            && (1..=offered.read_depth).contains(&params.read_depth)
+        let fits = (1..=offered.params.mtu).contains(&params.mtu)
+            && (1..=offered.params.read_depth).contains(&params.read_depth)
             && (Nanos(1)..=self.device.cfg.read_timeout).contains(&timeout);
         let Some(others) = others.filter(|_| fits) else { return tcp.end(conn, unexpected) };
         slabs.drain(..others);
@@ -136,7 +134,8 @@ impl Fabric {
 
     pub(super) fn expire_offers(&mut self, now: Nanos, tcp: &mut TcpTransport) {
         for place in 0..self.links.len() {
-            if self.links[place].as_ref().is_some_and(|link| link.answer_by < now) {
+            let offered = self.links[place].as_ref().and_then(|link| link.offered.as_ref());
+            if offered.is_some_and(|offered| offered.answer_by < now) {
                 let why =
                     format!("no answer to the offer within {} ms", ANSWER_TIMEOUT.0 / 1_000_000);
                 self.unusable(place, &why, tcp);
@@ -147,7 +146,7 @@ impl Fabric {
     /// There will be no RDMA with this frontend: an error where it was insisted on, otherwise TCP.
     fn unusable(&mut self, place: usize, why: &str, tcp: &mut TcpTransport) {
         let Some(link) = self.links[place].as_mut() else { return };
-        link.answer_by = Nanos::MAX;
+        link.offered = None;
         let conn = link.conn;
         if self.is_strict {
             if self.log.allows(self.clock.now()) {

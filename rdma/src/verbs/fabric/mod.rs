@@ -38,6 +38,12 @@ use closing::Closing;
 use control::ControlSessions;
 use target::Targets;
 
+/// A queue pair that a frontend is to answer for.
+struct Offered {
+    params: QpParams,
+    answer_by: Nanos,
+}
+
 /// A connection this side opened, as far as the fabric is concerned.
 struct Outgoing {
     conn: ConnId,
@@ -45,9 +51,8 @@ struct Outgoing {
     addr: Option<SocketAddr>,
     /// Of the last offer; 0 before the first.
     epoch: u32,
-    /// What was offered; `None` while nothing waits for an answer.
-    offered: Option<QpParams>,
-    answer_by: Nanos,
+    /// `None` while nothing waits for an answer.
+    offered: Option<Offered>,
     /// Announced for the answer to come.
     slabs: Vec<RemoteSlab>,
     /// The connection is gone.
@@ -130,7 +135,6 @@ impl Fabric {
             addr: None,
             epoch: 0,
             offered: None,
-            answer_by: Nanos::MAX,
             slabs: Vec::new(),
             is_closed: false,
         });
@@ -298,7 +302,8 @@ impl Fabric {
                 return None;
             }
         }
-        let offers = self.links.iter().flatten().map(|link| link.answer_by);
+        let offers = self.links.iter().flatten().filter_map(|link| link.offered.as_ref());
+        let offers = offers.map(|offered| offered.answer_by);
         let timers =
             offers.chain(self.read_engine.next_deadline()).chain(self.targets.next_timer());
         let timers = timers.chain(self.sessions.next_deadline());

@@ -1,5 +1,6 @@
 //! Reading and writing files, and trials: aside, so that a slow disk delays an operator and no member.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use baton_core::{Alternative, SubclusterId, Trial};
@@ -70,10 +71,35 @@ impl SlowWork {
             return notices.send(answer(work()));
         }
         let (answers, tell) = (answer.clone(), notices.clone());
+        // Without an answer the ControlThread would wait for ever.
+        let work = move || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked());
         let thread = std::thread::Builder::new().name(name.to_owned());
         if let Err(error) = thread.spawn(move || tell.send(answers(work()))) {
             notices
                 .send(answer(Err(format!("the scheduler cannot start a thread for it: {error}"))));
+        }
+    }
+}
+
+fn panicked<R>() -> Result<R, String> {
+    Err(String::from("the scheduler's thread for it panicked; please report this"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use baton_topo::Waker;
+
+    #[test]
+    fn a_thread_that_panics_has_an_answer_too() {
+        let (sender, notices) = NoticeSender::new(Waker::new(|| ()), 1, 1);
+        let work = || -> Result<(), String> { panic!("as a bug would") };
+        SlowWork::Aside.work("baton-panics", work, Notice::JournalWritten, &sender);
+        match notices.recv_timeout(Duration::from_secs(60)) {
+            Ok(Notice::JournalWritten(Err(why))) => assert!(why.contains("panicked"), "{why}"),
+            other => panic!("{other:?}"),
         }
     }
 }
