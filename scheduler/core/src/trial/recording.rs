@@ -6,7 +6,7 @@ use baton_types::{ModelId, Nanos};
 
 /// Arrivals are recorded for no longer than this.
 const LONGEST: Nanos = Nanos::from_millis(10_000);
-/// So many of the latest tasks are known before a recording begins.
+/// Of the latest tasks, this number is known before a recording begins.
 const LATEST: usize = 512;
 
 /// How many tasks a recording should have.
@@ -167,7 +167,7 @@ mod tests {
         Recorded { at, model: ModelId(0), budget: MS }
     }
 
-    /// So many tasks came, one after the other.
+    /// These came, one after the other.
     fn after(tasks: u64, every: Nanos) -> Recent {
         let mut recent = Recent::new();
         (1..=tasks).for_each(|i| recent.arrived(task(every.times(i))));
