@@ -298,7 +298,7 @@ fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
 #[test]
 fn another_objective_ends_the_quiet_period_of_the_old_one() {
     let mut twins = in_a_quiet_period();
-    twins.both(|model, _, _| model.set_objective(Nanos::from_millis(30)));
+    twins.both(|model, _, _| model.set_objective(Nanos::from_millis(90)));
     twins.requests(Nanos::from_millis(60), 1);
     assert_eq!(batches(&twins), [4, 4]);
 }
