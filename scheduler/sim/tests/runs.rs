@@ -262,7 +262,7 @@ fn a_search_tells_of_each_trial_and_the_last_good_one_is_its_result() {
     for seed in found.seeds {
         let of_seed = || told.borrow().clone().into_iter().filter(move |t| t.seed == seed.seed);
         assert!(of_seed().any(|trial| !trial.is_good));
-        let last = of_seed().filter(|trial| trial.is_good).last().unwrap();
+        let last = of_seed().rfind(|trial| trial.is_good).unwrap();
         assert_eq!(last.rate_rps, seed.goodput_rps);
     }
     let first = told.borrow()[0];
