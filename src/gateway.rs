@@ -27,7 +27,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
 pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let clock = Clock::start();
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::starting()?;
     let of_client = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let slots_per_model = cluster.frontend.slots_per_model;
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     // Before it joins: the scheduler would take it for lost.
     Gateway::try_addresses(&config)?;
     let (client, driver) = connect(of_client.clock(clock), threads)?;
+    signals.started();
     let gateway = Gateway::start(client, driver, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway, certificates)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");

@@ -2,8 +2,11 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Mutex, PoisonError};
 
 use baton_bench::processes::Note;
+use baton_core::Nanos;
+use baton_topo::Clock;
 use rustix::termios::tcgetwinsize;
 
 /// Writes to stderr. Failures are ignored: progress is a courtesy.
@@ -52,6 +55,38 @@ impl Live {
         if std::mem::take(&mut self.open) {
             let _ = writeln!(io::stderr().lock());
         }
+    }
+}
+
+/// Progress once a second at most, and none of what ends sooner. Threads share it.
+pub(crate) struct Paced {
+    clock: Clock,
+    /// And when more may be shown.
+    live: Mutex<(Live, Nanos)>,
+}
+
+const PACE: Nanos = Nanos::from_millis(1_000);
+
+impl Paced {
+    pub(crate) fn new() -> Self {
+        let clock = Clock::start();
+        Self { live: Mutex::new((Live::new(), clock.now() + PACE)), clock }
+    }
+
+    pub(crate) fn progress(&self, state: impl Display) {
+        let mut held = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let (live, due) = &mut *held;
+        let now = self.clock.now();
+        if now >= *due {
+            *due = now + PACE;
+            live.progress(state);
+        }
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        self.live.get_mut().unwrap_or_else(PoisonError::into_inner).0.finish();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use baton_bench::load::{
     self, Ask, CacheCounts, Circumstances, Expect, Finished, Knee, LoadConfig, Message, Offered,
@@ -20,7 +21,7 @@ use crate::args::{ExplainArgs, LoadArgs, SendDeadlineArg};
 use crate::live::Live;
 use crate::model::CONNECT;
 use crate::output::{complain, load_cluster, locator, say, say_table};
-use crate::process::{report_flag, stop_flag};
+use crate::process::{report_flag, stop_flag_behind};
 
 /// Tasks per second of every model when no rate is given.
 const RATE: f64 = 10.0;
@@ -136,15 +137,17 @@ fn write_files(
 struct Runner<'a> {
     cluster: Option<&'a Cluster>,
     args: &'a LoadArgs,
-    stop: Arc<std::sync::atomic::AtomicBool>,
-    report: Arc<std::sync::atomic::AtomicBool>,
+    joining: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    report: Arc<AtomicBool>,
     live: Live,
 }
 
 impl<'a> Runner<'a> {
     fn new(cluster: Option<&'a Cluster>, args: &'a LoadArgs) -> Result<Self, Box<dyn Error>> {
-        let (stop, report) = (stop_flag()?, report_flag()?);
-        Ok(Self { cluster, args, stop, report, live: Live::new() })
+        let joining = Arc::new(AtomicBool::new(args.url.is_none()));
+        let (stop, report) = (stop_flag_behind(&joining, 1)?, report_flag()?);
+        Ok(Self { cluster, args, joining, stop, report, live: Live::new() })
     }
 
     fn run(&mut self, offered: Offered, seed: u64) -> Result<Run, Box<dyn Error>> {
@@ -198,6 +201,7 @@ impl<'a> Runner<'a> {
             metrics: args.metrics,
             progress_every: Nanos::from_millis_f64(args.progress_every * 1e3),
             report: Arc::clone(&self.report),
+            joining: Arc::clone(&self.joining),
         };
         let (live, mut before) = (&mut self.live, Progress::default());
         let show = |now: &Progress| show(args, live, &mut before, now);

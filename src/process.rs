@@ -54,8 +54,18 @@ pub(crate) fn prepare(die_with_parent: bool) {
 /// A flag that SIGINT, SIGTERM and SIGHUP set. The second one ends the process at once. A process that was started without a
 /// terminal of its own (`nohup`) goes on when the terminal closes.
 pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    stop_flag_behind(&Arc::default(), 1)
+}
+
+/// Like [`stop_flag`]; as long as `starting` is set, there is nothing to end in order, and the first signal ends the process with
+/// `status`.
+pub(crate) fn stop_flag_behind(
+    starting: &Arc<AtomicBool>,
+    status: i32,
+) -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in stop_signals()? {
+        flag::register_conditional_shutdown(signal, status, Arc::clone(starting))?;
         // In this order: on the first signal the flag is not set yet.
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
@@ -78,6 +88,7 @@ pub(crate) fn report_flag() -> io::Result<Arc<AtomicBool>> {
 /// The signals of a process that serves until one ends it. Its main thread sleeps until one comes.
 #[derive(Debug)]
 pub(crate) struct Signals {
+    starting: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     report: Arc<AtomicBool>,
     /// Each signal writes a byte there, behind its flag.
@@ -86,13 +97,28 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
-        let (stop, report) = (stop_flag()?, report_flag()?);
+        Self::of(false)
+    }
+
+    /// Until [`Self::started`] the first signal ends the process: it may look for a scheduler for long.
+    pub(crate) fn starting() -> io::Result<Self> {
+        Self::of(true)
+    }
+
+    fn of(is_starting: bool) -> io::Result<Self> {
+        let starting = Arc::new(AtomicBool::new(is_starting));
+        let (stop, report) = (stop_flag_behind(&starting, 0)?, report_flag()?);
         let (arrived, arrives) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;
         for signal in stop_signals()?.into_iter().chain([SIGUSR1]) {
             pipe::register(signal, arrives.try_clone()?)?;
         }
-        Ok(Self { stop, report, arrived })
+        Ok(Self { starting, stop, report, arrived })
+    }
+
+    /// From now on there is something to end in order.
+    pub(crate) fn started(&self) {
+        self.starting.store(false, Ordering::Relaxed);
     }
 
     /// Sleeps until a signal comes, at most `timeout`. False once one has asked for the end.

@@ -8,6 +8,7 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{Clock, Deadline, Nanos, Outcome};
+use rustix::process::Signal;
 use support::application::Application;
 use support::etcd::free_ports;
 use support::{Cluster, Folder, Load, Process, in_time};
@@ -87,4 +88,24 @@ fn processes_that_are_started_before_their_scheduler_join_it() {
     let load = Load { process: load };
     load.await_completed(50);
     load.stop().failed_only(&[]);
+}
+
+/// Ctrl-C of one that waits for its scheduler, or the end of its container.
+#[test]
+fn members_that_look_for_their_scheduler_end_at_once_when_they_are_asked_to() {
+    let folder = Folder::new("no-scheduler");
+    let patient = format!("{}\n[reconnect]\nstart_ms = 600000\n", support::CLUSTER);
+    let file = folder.write("cluster.toml", &patient);
+    let addr = format!("127.0.0.1:{}", free_ports(1)[0]);
+    let members = ["--config", &file, "--scheduler", &addr];
+    for (command, more, status) in [
+        ("backend", &["--name", "a"][..], 0),
+        ("gateway", &["--http", "127.0.0.1:0"], 0),
+        ("load", &["--rate", "m=100"], 1),
+    ] {
+        let process = Process::start(&[&[command], &members[..], more].concat());
+        process.await_stderr("no scheduler yet");
+        process.signal(Signal::TERM);
+        assert_eq!(process.finish().0.code(), Some(status), "{command}");
+    }
 }

@@ -260,6 +260,8 @@ fn a_model_whose_larger_batches_do_not_execute_is_refused() {
     assert!(load(&spec(1)).is_ok());
     let refused = load(&spec(4)).map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("a batch of 4 does not execute"), "{refused}");
+    assert!(refused.contains("; it executes one row: set batch_max = 1"), "{refused}");
+    assert!(!refused.contains('\n'), "one line: {refused}");
 }
 
 #[test]

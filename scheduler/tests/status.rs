@@ -302,6 +302,19 @@ fn a_model_with_a_used_number_begins_from_nothing() {
 }
 
 #[test]
+fn tasks_of_a_subcluster_without_gpus_ask_for_the_first_one() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut client = stage.frontend();
+    pass(&mut stage, &mut [&mut client], ms(6_000));
+    assert_eq!(status(&mut stage).scheduler.gpus_needed, 0, "nothing has come");
+    client.submit(0, client.task(0, 0), stage.now + ms(30));
+    stage.exchange(&mut client);
+    pass(&mut stage, &mut [&mut client], ms(2_000));
+    let found = status(&mut stage);
+    assert_eq!((found.scheduler.gpus_needed, found.subclusters[0].gpus_needed), (1, 1));
+}
+
+#[test]
 fn a_large_cluster_answers_in_parts_that_a_message_can_carry() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
     let mut backends: Vec<Member> = (0..20)

@@ -87,7 +87,8 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let spec = cluster.backends.iter().find(|backend| backend.name == config.name);
     let keys = spec.map(|backend| backend.cards.clone()).unwrap_or_default();
     cards::see(&keys)?;
-    let mut signals = Signals::new()?;
+    // Clocks that are locked must be released, whatever comes.
+    let mut signals = if keys.lock_clocks { Signals::new() } else { Signals::starting() }?;
     let cards = find_cards(&config, &keys)?;
     let _locked = cards.as_ref().filter(|_| keys.lock_clocks).map(Cards::lock).transpose()?;
     let models = named(config.models.iter().map(|model| model.name.as_str()));
@@ -95,6 +96,7 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let metrics = args.metrics.or_else(|| spec.and_then(|backend| backend.metrics));
     let certificates = Certificates::new(cluster.fabric.tls.as_ref());
     let backend = Backend::start(config, Clock::start())?;
+    signals.started();
     tracing::info!(version = VERSION, name, gpus, models, "backend is ready");
     let read = backend.metrics();
     let of_cards = move || cards.as_ref().map(Cards::metrics).unwrap_or_default();

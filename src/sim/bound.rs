@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::CommandResult;
 use crate::args::SimBoundArgs;
+use crate::live::Paced;
 use crate::output::say;
 
 pub(crate) fn run(args: &SimBoundArgs) -> CommandResult {
@@ -15,7 +16,10 @@ pub(crate) fn run(args: &SimBoundArgs) -> CommandResult {
     let analytic = analytic_bound_rps(&scenario);
     let seeds: Vec<u64> =
         (0..u64::from(args.seeds)).map(|i| scenario.seed.wrapping_add(i)).collect();
-    let found = in_parallel(&seeds, |&seed| clairvoyant(&scenario, seed));
+    let paced = Paced::new();
+    let tell = |trial| paced.progress(trial);
+    let found = in_parallel(&seeds, |&seed| clairvoyant(&scenario, seed, tell));
+    drop(paced);
     let found = match found.into_iter().collect::<Result<Vec<_>, _>>() {
         Err(SimError::NotClairvoyant { why }) => Err(why),
         other => Ok(other?),

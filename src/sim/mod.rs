@@ -23,6 +23,7 @@ use crate::CommandResult;
 use crate::args::{
     ExplainSubject, SimCommand, SimExplainArgs, SimFunctionsArgs, SimGoodputArgs, SimRunArgs,
 };
+use crate::live::Paced;
 use crate::output::say;
 
 pub(crate) fn run(command: &SimCommand) -> CommandResult {
@@ -118,7 +119,10 @@ fn is_closed(scenario: &Scenario) -> bool {
 
 fn search(args: &SimGoodputArgs) -> CommandResult {
     let scenario = load(&args.source.source())?;
-    let goodput = baton_sim::goodput(&scenario, args.policy, args.seeds)?;
+    let paced = Paced::new();
+    let tell = |trial| paced.progress(trial);
+    let goodput = baton_sim::goodput_told(&scenario, args.policy, args.seeds, tell)?;
+    drop(paced);
     say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use baton_bench::machine::in_parallel;
-use baton_sim::{Sweep, SweepJob, SweepPoint};
+use baton_sim::{Sweep, SweepPoint};
 use serde_json::json;
 
 use super::milliseconds;
 use crate::CommandResult;
 use crate::args::SimSweepArgs;
+use crate::live::Paced;
 use crate::output::say;
 
 pub(crate) fn run(args: &SimSweepArgs) -> CommandResult {
@@ -20,9 +23,17 @@ pub(crate) fn run(args: &SimSweepArgs) -> CommandResult {
         vary: args.vary.clone(),
         seeds: args.seeds,
     };
-    let points: Result<Vec<_>, _> =
-        in_parallel(&sweep.jobs()?, SweepJob::run).into_iter().collect();
+    let (jobs, done, paced) = (sweep.jobs()?, AtomicUsize::new(0), Paced::new());
+    let points: Result<Vec<_>, _> = in_parallel(&jobs, |job| {
+        let point = job.run();
+        let ended = done.fetch_add(1, Relaxed) + 1;
+        paced.progress(format_args!("{ended} of {} lines", jobs.len()));
+        point
+    })
+    .into_iter()
+    .collect();
     let points = points?;
+    drop(paced);
     let key = args.vary.as_ref().map(baton_sim::Vary::key);
     let text = || table(key, args.rates.is_none(), &points);
     say(&if args.json { json!({ "vary": key, "points": points }).to_string() } else { text() })?;

@@ -268,6 +268,14 @@ fn syntax_errors_are_all_listed_with_their_lines() {
 }
 
 #[test]
+fn a_heading_with_single_brackets_that_comes_twice_is_one_mistake() {
+    let table = |name: &str| format!("[{name}]\nname = \"{name}\"\nslo_ms = 2\n");
+    let found = problems(&["model", "model", "backend", "model"].map(table).concat());
+    let twice = "model: [model] comes twice; fix: write [[model]] once for every model";
+    assert_eq!(found, [format!("c.toml:4: {twice}"), format!("c.toml:10: {twice}")]);
+}
+
+#[test]
 fn what_is_legal_but_odd_is_a_warning() {
     assert_eq!(warnings(&model_with("")), [""; 0]);
     let equal = model_with("max_rps = 10\nfrontend_max_rps = 10\nexpected_rps = 10");
@@ -333,6 +341,8 @@ fn an_address_that_members_cannot_look_for_is_a_warning() {
     assert!(chosen[0].contains("members that read this file look for port 0"), "{chosen:?}");
     let both = with("listen = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n");
     assert_eq!(both, chosen, "the system chooses two");
+    let vague = with("listen = \"0.0.0.0:7700\"\n");
+    assert!(vague[0].contains("0.0.0.0:7700 names no host"), "{vague:?}");
     let etcd = "etcd = [\"http://127.0.0.1:1\"]\n";
     for listen in ["0.0.0.0:7700", "127.0.0.1:0"] {
         let vague = with(&format!("listen = \"{listen}\"\n{etcd}"));

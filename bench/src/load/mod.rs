@@ -92,6 +92,8 @@ pub struct LoadConfig {
     pub progress_every: Nanos,
     /// Set whenever the client's counters are to be logged.
     pub report: Arc<AtomicBool>,
+    /// Unset once the client has joined: before, there is nothing to report.
+    pub joining: Arc<AtomicBool>,
 }
 
 /// Why there was no load.
@@ -144,6 +146,7 @@ pub fn run(
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
     let (client, mut driver) =
         Client::driven(settings.models(config.offered.models()).clock(clock))?;
+    config.joining.store(false, Ordering::Relaxed);
     let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
     let targets = targets(cluster, config, (&client, &mut driver), clock.now())?;
     let start = clock.now();

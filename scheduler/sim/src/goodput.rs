@@ -51,12 +51,44 @@ pub struct SeedGoodput {
     pub gpu_utilization: f64,
 }
 
+/// A rate that a search has tried.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Trial {
+    /// Whose arrivals.
+    pub seed: u64,
+    /// Tasks per second offered.
+    pub rate_rps: f64,
+    /// Whether that can be carried; of an upper bound, whether it cannot be excluded.
+    pub is_good: bool,
+}
+
+impl std::fmt::Display for Trial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seed, rate_rps, is_good } = self;
+        let good = if *is_good { "good" } else { "bad" };
+        write!(f, "seed {seed}: {rate_rps:.0} tasks/s are {good}")
+    }
+}
+
 /// Searches by bisection, for each of `seeds` seeds from the scenario's own on. Under bursts a good
 /// rate may lie above a bad one, so the search goes on from each of [`PROBES`] that is good.
 ///
 /// # Errors
 /// No seed, a model has a closed loop, or a run failed.
 pub fn goodput(scenario: &Scenario, policy: PolicyName, seeds: u32) -> Result<Goodput, SimError> {
+    goodput_told(scenario, policy, seeds, |_| ())
+}
+
+/// [`goodput`], which tells of each trial as it ends: a search may take minutes.
+///
+/// # Errors
+/// Those of [`goodput`].
+pub fn goodput_told(
+    scenario: &Scenario,
+    policy: PolicyName,
+    seeds: u32,
+    tell: impl Fn(Trial),
+) -> Result<Goodput, SimError> {
     if seeds == 0 {
         return Err(SimError::NoSeed);
     }
@@ -65,7 +97,7 @@ pub fn goodput(scenario: &Scenario, policy: PolicyName, seeds: u32) -> Result<Go
     }
     let bound = analytic_bound_rps(scenario);
     let seeds: Result<Vec<SeedGoodput>, SimError> = (0..u64::from(seeds))
-        .map(|i| search(scenario, policy, scenario.seed.wrapping_add(i), bound))
+        .map(|i| search(scenario, policy, scenario.seed.wrapping_add(i), bound, &tell))
         .collect();
     let seeds = seeds?;
     let mean = |of: fn(&SeedGoodput) -> f64| seeds.iter().map(of).sum::<f64>() / seeds.len() as f64;
@@ -86,6 +118,7 @@ fn search(
     policy: PolicyName,
     seed: u64,
     bound: f64,
+    tell: impl Fn(Trial),
 ) -> Result<SeedGoodput, SimError> {
     let none = SeedGoodput { seed, goodput_rps: 0.0, mean_batch: 0.0, gpu_utilization: 0.0 };
     if bound <= 0.0 {
@@ -99,6 +132,7 @@ fn search(
         if is_good {
             best = SeedGoodput { seed, goodput_rps: rate_rps, mean_batch, gpu_utilization };
         }
+        tell(Trial { seed, rate_rps, is_good });
         Ok(is_good)
     };
     highest(HIGHEST * bound, RESOLUTION * bound, good)?;

@@ -31,6 +31,8 @@ pub(super) struct Autoscale {
     seen: Vec<(u64, u64)>,
     /// What came between the last looks, the newest first.
     looks: Vec<VecDeque<(u64, u64)>>,
+    /// Tasks in total that found no GPU at all, and when one of them last came.
+    unserved: Vec<(u64, Option<Nanos>)>,
     needed: Vec<u32>,
     /// GPUs that may not go meanwhile, until it knows what is needed.
     kept: Vec<u32>,
@@ -52,6 +54,7 @@ impl Autoscale {
         Self {
             seen: vec![(0, 0); subclusters],
             looks: vec![VecDeque::with_capacity(LOOKS_MAX); subclusters],
+            unserved: vec![(0, None); subclusters],
             needed: nothing.clone(),
             kept: nothing.clone(),
             told: nothing,
@@ -101,6 +104,17 @@ impl Autoscale {
         news
     }
 
+    /// GPUs for the tasks that came in the last five seconds and found none: the first one, whose work then says how many more.
+    /// `unserved` counts them since the start.
+    fn needed_at_all(&mut self, subcluster: usize, unserved: u64, now: Nanos) -> u32 {
+        let (seen, last) = &mut self.unserved[subcluster];
+        if unserved > *seen {
+            *last = Some(now);
+        }
+        *seen = unserved;
+        u32::from(last.is_some_and(|last| now < last + LEARNS_FOR))
+    }
+
     /// The part of the requests of the last second that was lost, or of up to five where they are few, in 1/65536.
     fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
         let (requests_seen, lost_seen) =
@@ -133,7 +147,7 @@ impl<T: Transport> ControlThread<T> {
     /// Counts the GPUs that are needed, and writes down what has changed. Before it knows, none that serves may go.
     pub(super) fn check_needs(&mut self, now: Nanos) {
         let subclusters: Vec<SubclusterId> = self.parts.catalog.subclusters().collect();
-        self.autoscale.needed = subclusters.iter().map(|&id| self.needed(id)).collect();
+        self.autoscale.needed = subclusters.iter().map(|&id| self.needed(id, now)).collect();
         let knows = self.autoscale.knows(now);
         let kept = |&id: &SubclusterId| if knows { 0 } else { self.roster.serving(id) };
         self.autoscale.kept = subclusters.iter().map(kept).collect();
@@ -149,11 +163,14 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    fn needed(&mut self, subcluster: SubclusterId) -> u32 {
-        let models = self.parts.catalog.served_by(subcluster);
-        let [requests, lost, slots] = sums(models.map(|(model, _)| self.parts.load.of(model)));
-        let bad_rate = self.autoscale.bad_rate(subcluster.0 as usize, requests, lost);
-        gpus_needed(slots, bad_rate, self.roster.serving(subcluster))
+    fn needed(&mut self, subcluster: SubclusterId, now: Nanos) -> u32 {
+        let models = || self.parts.catalog.served_by(subcluster).map(|(model, _)| model);
+        let [requests, lost, slots] = sums(models().map(|model| self.parts.load.of(model)));
+        let unserved = models().map(|model| self.parts.tasks.model(model).unserved).sum();
+        let (at, present) = (subcluster.0 as usize, self.roster.serving(subcluster));
+        let at_all = self.autoscale.needed_at_all(at, unserved, now);
+        let bad_rate = self.autoscale.bad_rate(at, requests, lost);
+        gpus_needed(slots, bad_rate, present).max(at_all)
     }
 }
 
@@ -234,6 +251,20 @@ mod tests {
         assert_eq!(scale.bad_rate(0, 16, 4), 1 << 14, "of another sub-cluster");
         assert_eq!(scale.bad_rate(1, 50, 0), 0, "a model has gone");
         assert_eq!(scale.bad_rate(1, 450, 200), 1 << 15, "what counts is what has come since");
+    }
+
+    /// Otherwise an autoscaler that has taken the last GPU away would never bring one back.
+    #[test]
+    fn tasks_that_find_no_gpu_ask_for_one_for_five_seconds() {
+        let mut scale = Autoscale::of(2);
+        let second = |second: u64| Nanos::from_millis(1_000 * second);
+        assert_eq!(scale.needed_at_all(0, 0, second(1)), 0);
+        assert_eq!(scale.needed_at_all(0, 1, second(2)), 1, "one task is no chance");
+        assert_eq!(scale.needed_at_all(1, 0, second(2)), 0, "of another sub-cluster");
+        let after: Vec<u32> = (3..=7).map(|at| scale.needed_at_all(0, 1, second(at))).collect();
+        assert_eq!(after, [1, 1, 1, 1, 0], "it came at 2 s");
+        assert_eq!(scale.needed_at_all(0, 0, second(8)), 0, "a model has gone");
+        assert_eq!(scale.needed_at_all(0, 1, second(9)), 1, "of another one");
     }
 
     /// One of twenty tasks is 5 %, and says nothing; twenty a second of which each second loses one say it in the third.

@@ -47,6 +47,11 @@ pub(crate) fn addresses(section: &Section<'_>, scheduler: &SchedulerSpec) {
     } else if listen.port() == 0 {
         let what = "the system chooses the port, and members that read this file look for port 0";
         section.warn("listen", what, "give a port, or tell members with --scheduler ADDR");
+    } else if listen.ip().is_unspecified() {
+        let what =
+            format!("{listen} names no host, so members that read this file look on their own");
+        let fix = "give the address that they connect to, or tell them with --scheduler ADDR";
+        section.warn("listen", what, fix);
     }
     if scheduler.metrics == Some(listen) && listen.port() != 0 {
         section.refuse("metrics", "is the address of listen", "give another port");

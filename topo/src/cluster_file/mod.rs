@@ -117,9 +117,7 @@ fn check_text_for(path: &Path, text: &str, host_cpus: Option<&CpuSet>) -> Checke
     let mut findings = Findings::new(path, text);
     findings.host_cpus = host_cpus;
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);
-    for error in &syntax_errors {
-        findings.syntax_error(error);
-    }
+    findings.syntax_errors(text, &syntax_errors);
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let cluster = if syntax_errors.is_empty() {
         tables::cluster(&Section::root(tree.get_ref(), &findings), folder)

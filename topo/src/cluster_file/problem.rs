@@ -76,6 +76,11 @@ pub(crate) struct Place {
     pub(crate) key: String,
 }
 
+/// Tables of which a file has several.
+const TABLES: [&str; 2] = ["model", "backend"];
+/// What the parser calls a key, or a table, that comes twice.
+const DUPLICATE: &str = "duplicate key";
+
 /// Everything found in one file so far.
 #[derive(Debug)]
 pub(crate) struct Findings<'a> {
@@ -114,6 +119,24 @@ impl<'a> Findings<'a> {
         let place = Place { span: error.span().unwrap_or(0..0), key: String::new() };
         let what = format!("not TOML: {}", error.message());
         self.problem(place, what, "correct the syntax here (see https://toml.io)");
+    }
+
+    /// Of a `[model]` or `[backend]` that comes twice this only says so: else each key of each would be a duplicate.
+    pub(crate) fn syntax_errors(&self, text: &str, errors: &[toml::de::Error]) {
+        let repeated = |error: &toml::de::Error| {
+            let word = text.get(error.span()?)?;
+            let heading = TABLES.into_iter().find(|&table| table == word)?;
+            (error.message() == DUPLICATE).then_some(heading)
+        };
+        let headings = errors.iter().filter_map(|error| Some((error, repeated(error)?)));
+        for (error, heading) in headings.clone() {
+            let place = Place { span: error.span().unwrap_or(0..0), key: heading.to_owned() };
+            let fix = format!("write [[{heading}]] once for every {heading}");
+            self.problem(place, format!("[{heading}] comes twice"), fix);
+        }
+        let is_explained = headings.count() > 0;
+        let others = errors.iter().filter(|error| !is_explained || error.message() != DUPLICATE);
+        others.for_each(|error| self.syntax_error(error));
     }
 
     /// Problems and warnings, each in the order of the lines.

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_types::{Nanos, Profile, ProfileError};
+use baton_types::{BATCH_MAX, Nanos, Profile, ProfileError};
 
 use crate::cluster_file::cluster::EngineSpec;
 use crate::cluster_file::model::MS_MAX;
@@ -12,6 +12,8 @@ use crate::cluster_file::section::Section;
 
 /// Largest batch of an α, β profile unless the model sets it.
 const LINEAR_BATCH_MAX: u32 = 64;
+/// Why a model's batches are no larger.
+const OF_FILE: &str = "the most that its file or batched = false allows";
 /// Largest batch of a model whose backends measure it, unless the model sets it.
 const MEASURED_BATCH_MAX: u32 = 16;
 
@@ -27,7 +29,7 @@ pub(super) fn unmeasured(
     slo: Option<Nanos>,
 ) -> Option<Profile> {
     let usual = MEASURED_BATCH_MAX.min(*batches.end());
-    let batch_max = section.integer("batch_max", batches).unwrap_or(usual);
+    let batch_max = largest_of(section, *batches.end(), OF_FILE).unwrap_or(usual);
     let until_then = Nanos((slo?.0 / 4).max(1));
     accept(section, "slo_ms", Profile::from_table(&vec![until_then; batch_max as usize]))
 }
@@ -48,7 +50,7 @@ pub(super) fn of_keys(
     let alpha = section.millis("alpha_ms", 0.0..=MS_MAX);
     let beta = section.millis("beta_ms", 0.0..=MS_MAX);
     let usual = usual.unwrap_or(LINEAR_BATCH_MAX).min(*batches.end());
-    let batch_max = model.integer("batch_max", batches);
+    let batch_max = largest_of(model, *batches.end(), OF_FILE);
     let profile = Profile::linear(alpha?, beta?, batch_max.unwrap_or(usual));
     accept(section, "alpha_ms", profile)
 }
@@ -107,12 +109,24 @@ fn limited(
     mut table: Vec<Nanos>,
     batches: &RangeInclusive<u32>,
 ) -> Option<Profile> {
+    let is_of_file = table.len() > *batches.end() as usize;
     table.truncate(*batches.end() as usize);
     let entries = (table.len() as u32).max(1);
-    if let Some(batch_max) = model.integer("batch_max", 1..=entries) {
+    let why = if is_of_file { OF_FILE } else { "the largest batch whose time is given" };
+    if let Some(batch_max) = largest_of(model, entries, why) {
         table.truncate(batch_max as usize);
     }
     accept(section, key, Profile::from_table(&table))
+}
+
+/// `batch_max`, if it is there. `why` says what bounds it, where that is less than the largest of all.
+fn largest_of(model: &Section<'_>, bound: u32, why: &str) -> Option<u32> {
+    let given = model.integer("batch_max", 1..=BATCH_MAX)?;
+    if given > bound {
+        let fix = format!("give a whole number from 1 to {bound}, {why}");
+        model.refuse("batch_max", format!("is {given}"), fix);
+    }
+    (given <= bound).then_some(given)
 }
 
 fn accept(

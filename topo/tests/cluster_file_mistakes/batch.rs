@@ -90,7 +90,9 @@ fn a_model_without_a_batch_executes_one_task_at_a_time() {
     let batch_max = refused(&tensors, "batched = false\ndims = { steps = 32 }\nbatch_max = 2");
     assert_eq!(
         batch_max,
-        ["c.toml:10: model[0].batch_max: is 2; fix: give a whole number from 1 to 1"]
+        [
+            "c.toml:10: model[0].batch_max: is 2; fix: give a whole number from 1 to 1, the most that its file or batched = false allows"
+        ]
     );
 }
 

@@ -124,7 +124,9 @@ fn each_bad_profile_objective_or_size_is_explained() {
         ),
         (
             "latency_ms = [6]\nslo_ms = 25\nbatch_max = 2",
-            vec![":5: model[0].batch_max: is 2; fix: give a whole number from 1 to 1"],
+            vec![
+                ":5: model[0].batch_max: is 2; fix: give a whole number from 1 to 1, the largest batch whose time is given",
+            ],
         ),
         (
             "latency_ms = [6]\nslo_ms = 25\nbeta_ms = 2",

@@ -271,13 +271,24 @@ impl Model {
             outputs.reset(batch, self.signature.output.bytes_max());
             self.execute(variant, rows.inputs(), &mut outputs, 0).map_err(|problem| {
                 let fix =
-                    "correct dims, batch_dim, input_shape, outputs or batch_max, or export the model anew";
-                let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
+                    gpu::explained(&problem).map_or_else(|| unproven(batch), |fault| fault.fix);
                 let of = named(variant, self.variants);
+                let problem = problem.trim_end();
                 Fault::new(format!("a batch of {batch}{of} does not execute: {problem}"), fix)
             })?;
         }
         Ok(())
+    }
+}
+
+/// What to do about a model that does not execute a batch of this size. A batch of one has been tried before.
+fn unproven(batch: u32) -> &'static str {
+    match batch {
+        1 => "correct dims, batch_dim, input_shape or outputs, or export the model anew",
+        _ => {
+            "it executes one row: set batch_max = 1, or correct dims, batch_dim, input_shape or outputs, \
+             or export the model so that it takes any batch"
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::tasks::Tasks;
 use crate::bound::analytic_bound_rps;
-use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION, edge};
+use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION, Trial, edge};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
 
@@ -28,12 +28,20 @@ pub struct Clairvoyant {
     pub upper_rps: Option<f64>,
 }
 
-/// Searches both rates by bisection. The warm-up's tasks are left out,
+/// Searches both rates by bisection, and tells of each trial as it ends. The warm-up's tasks are left out,
 /// which only helps.
 ///
 /// # Errors
 /// The scenario has several models, or something in it that is not known beforehand.
-pub fn clairvoyant(scenario: &Scenario, seed: u64) -> Result<Clairvoyant, SimError> {
+pub fn clairvoyant(
+    scenario: &Scenario,
+    seed: u64,
+    tell: impl Fn(Trial),
+) -> Result<Clairvoyant, SimError> {
+    let told = |rate_rps: f64, is_good: bool| {
+        tell(Trial { seed, rate_rps, is_good });
+        is_good
+    };
     let bound = analytic_bound_rps(scenario);
     let at = |rate_rps: f64| {
         let tasks = Tasks::new(scenario, rate_rps.max(0.001), seed)?;
@@ -42,12 +50,12 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64) -> Result<Clairvoyant, SimErr
     };
     let feasible = |rate_rps: f64| {
         let (tasks, goal) = at(rate_rps)?;
-        Ok(plan::plan(&tasks, goal).is_some())
+        Ok(told(rate_rps, plan::plan(&tasks, goal).is_some()))
     };
     let (feasible_rps, _) = edge(0.0, HIGHEST * bound, RESOLUTION * bound, feasible)?;
     let in_reach = |rate_rps: f64| {
         let (tasks, goal) = at(rate_rps)?;
-        Ok(!upper::is_out_of_reach(&tasks, goal))
+        Ok(told(rate_rps, !upper::is_out_of_reach(&tasks, goal)))
     };
     let highest = HIGHEST * bound;
     let (_, upper) = edge(feasible_rps, highest, RESOLUTION * bound, in_reach)?;
