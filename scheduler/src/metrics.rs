@@ -176,7 +176,7 @@ fn of_catalogue(models: &[ModelShown]) -> [Metric; 2] {
     ]
 }
 
-fn of_models(models: &[ModelShown]) -> [Metric; 9] {
+fn of_models(models: &[ModelShown]) -> [Metric; 10] {
     const MODEL: &[&str] = &["model"];
     let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
         let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
@@ -213,6 +213,11 @@ fn of_models(models: &[ModelShown]) -> [Metric; 9] {
         counts("failed", "Tasks in executed batches that the backend could not answer", |of| {
             of.totals.failed
         }),
+        counts(
+            "stale",
+            "Tasks whose inputs were not written yet when a backend pulled them, or not any more; neither executed nor failed",
+            |of| of.totals.stale,
+        ),
         Metric {
             series: latencies.collect(),
             ..Metric::histograms("baton_scheduler_task_duration_seconds", duration, MODEL)
@@ -342,8 +347,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 8 + 2 + 4,
-            "without gpus_needed, with eight by model, two by variant and four of caches"
+            counters.pairs().len() - 1 + 9 + 2 + 4,
+            "without gpus_needed, with nine by model, two by variant and four of caches"
         );
     }
 
