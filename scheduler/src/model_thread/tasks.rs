@@ -141,13 +141,8 @@ impl<T: Transport> ModelThread<T> {
             ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
                 let nothing = BatchShape { variant: done.variant.into(), ..BatchShape::of(0) };
-                self.executed(
-                    name,
-                    (nothing, stale),
-                    Nanos::ZERO,
-                    (finished, finished),
-                    fetched_at,
-                );
+                let ended = (finished, finished);
+                self.executed(name, (nothing, stale), Nanos::ZERO, ended, fetched_at);
             }
             ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
