@@ -7,11 +7,13 @@ mod grpc;
 mod support;
 
 use baton_backend::execute::checksum;
+use baton_gateway::Limits;
 use grpc::{Ended, Grpc, InferRequest, InferResponse, StreamResponse, Tensor};
 use prost::Message as _;
 use rustix::process::Signal;
+use support::gateway::QUICK_AND_SLOW;
 use support::prometheus::await_metric;
-use support::{Cluster, Process};
+use support::{Cluster, Folder, Process};
 
 /// A gateway of such a cluster, asked at its address for gRPC.
 fn gateway(cluster: &Cluster) -> (Process, Grpc) {
@@ -224,4 +226,24 @@ fn a_stream_that_is_given_up_frees_its_slots() {
     await_metric(&metrics, "baton_gateway_held_bytes ", 0.0);
     stream.abort();
     await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
+}
+
+#[test]
+fn a_stream_has_as_many_requests_under_way_as_a_connection_may_and_no_more() {
+    let most = Limits::default().streams;
+    let slots = format!("slots_per_model = {most}");
+    let text = QUICK_AND_SLOW.replace("slots_per_model = 4", &slots);
+    let cluster = Cluster::of(Folder::new("grpc-stream-most"), &text);
+    let (gateway, grpc) = gateway(&cluster);
+    let backend = cluster.backend("b");
+    let waiting = (0..most).map(|at| with_id(&at.to_string(), &one("slow")));
+    let requests: Vec<_> = waiting.chain([with_id("next", &one("other"))]).collect();
+    let stream = grpc.begin_stream("ModelStreamInfer", None, &requests);
+    await_metric(&gateway.metrics_addr(), "baton_client_slots_in_use ", f64::from(most));
+    // All that wait end with their backend.
+    drop(backend);
+    let said = grpc.end(stream).streamed();
+    assert_eq!(said.len(), requests.len());
+    let first = said[0].infer_response.as_ref().unwrap();
+    assert_ne!(first.id, "next", "it is read once another one has ended: {said:?}");
 }

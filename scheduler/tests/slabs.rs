@@ -43,6 +43,27 @@ fn a_new_slab_is_known_when_every_backend_knows_it() {
     assert!(matches!(told.last(), Some(Told::Refused { .. } | Told::Closed)), "{told:?}");
 }
 
+/// The backend's word may come when another frontend has the number.
+#[test]
+fn a_frontend_hears_nothing_of_the_slabs_of_the_one_that_had_its_number() {
+    let mut stage = stage();
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    client.send(&slab(7, 2), &[]);
+    assert_eq!(stage.exchange(&mut client), []);
+    let number = client.id;
+    let mut next = loop {
+        drop(client);
+        stage.settle();
+        client = stage.frontend();
+        if client.id == number {
+            break client;
+        }
+    };
+    backend.send(&SlabKnown { frontend: number.into(), first_slot: 7.into() }, &[]);
+    stage.exchange(&mut backend);
+    assert_eq!(stage.exchange(&mut next), []);
+}
+
 /// The place of the slab is free for another model only once it is known.
 #[test]
 fn no_backend_is_waited_for_to_know_a_slab_of_a_removed_model() {

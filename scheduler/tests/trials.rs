@@ -250,6 +250,25 @@ fn losses_do_not_wait_for_a_recording_of_calm_arrivals() {
     assert_eq!(play.trials(), (1, 1));
 }
 
+/// One ModelThread stands still, while the other one's part of a recording of calm arrivals comes and then losses do.
+#[test]
+fn losses_do_not_wait_either_where_a_part_of_such_a_recording_has_come() {
+    let mut play = Play::new(Policy::Baton);
+    for task in 0..30 {
+        play.submit(task % 2);
+        play.advance(ms(20));
+    }
+    let idle = play.stage.scheduler.model_threads.pop().unwrap();
+    for _ in 0..100 {
+        play.submit(0);
+        play.advance(ms(100));
+    }
+    (0..4).for_each(|_| play.bursts(&[0]));
+    assert_eq!(play.trials(), (0, 0));
+    play.stage.scheduler.model_threads.push(idle);
+    play.until_changed(&[0]);
+}
+
 /// 64 single tasks in eight seconds, then bursts that lose some: with what came before, more than ten seconds are known soon.
 #[test]
 fn of_rare_tasks_those_count_that_came_before_some_were_lost() {

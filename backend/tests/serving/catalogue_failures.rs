@@ -11,6 +11,7 @@ use baton_types::Nanos;
 use crate::catalogue::{
     describe, describe_added, frontend, frontend_with_all, load, table, with_added,
 };
+use crate::hand::Hand;
 use crate::party::Said;
 use crate::world::{ADDED, ADDED_BYTES, ActionSpec, MODEL, World};
 
@@ -36,19 +37,21 @@ fn serves(world: &mut World) {
 
 #[test]
 fn a_model_that_does_not_load_is_reported_and_everything_else_goes_on() {
-    let mut world = World::ready_with(2, TcpConfig::default());
+    let mut world = World::ready_with(3, TcpConfig::default());
     world.control.take();
     describe_added(&mut world.control);
     world.until("the first loads it", |w| w.hands[0].aside().is_some());
     describe(&mut world.control, 9, "other", 64, &table("other", 64));
-    world.hands[0].finish_aside();
-    world.until("the second loads it", |w| w.hands[1].aside().is_some());
-    assert!(world.hands[0].has_loose());
-    world.hands[1].fail_aside();
+    for at in 0..2 {
+        world.hands[at].finish_aside();
+        world.until("the next one loads it", |w| w.hands[at + 1].aside().is_some());
+        assert!(world.hands[at].has_loose());
+    }
+    world.hands[2].fail_aside();
     let (model, why) = failure(&mut world);
     assert_eq!(model, ADDED);
     assert!(why.contains("`added`") && why.contains("raise model_memory_mib"), "{why}");
-    assert!(!world.hands[0].has_loose(), "no executor keeps what is of no use");
+    assert!(!world.hands.iter().any(Hand::has_loose), "no executor keeps what is of no use");
     assert_eq!(world.counter("model_load_failures"), 1);
     assert_eq!(world.counter("models_beyond_memory"), 1);
     load(&mut world);

@@ -133,10 +133,10 @@ mod tests {
         );
         assert_eq!(stated.after(ms(25)).allowed(None, SLO), ms(0));
         for (name, value) in
-            [(BATON_TIMEOUT, "30000"), (ENVOY_TIMEOUT, "31"), (GRPC_TIMEOUT, "31m")]
+            [(BATON_TIMEOUT, "50000"), (ENVOY_TIMEOUT, "51"), (GRPC_TIMEOUT, "51m")]
         {
             let left = self::stated(&[(name, value)]).unwrap().after(ms(5)).allowed(None, SLO);
-            assert_eq!(left, ms(25), "{name}");
+            assert_eq!(left, ms(45), "{name}");
         }
     }
 

@@ -116,6 +116,31 @@ fn what_was_late_is_waited_for() {
 }
 
 #[test]
+fn what_a_lost_backend_fetched_is_nothing_to_the_next_with_its_number() {
+    let (mut rank, mut out) = two_backends();
+    (2..4).for_each(|id| rank.on_gpu_leave(gpu(id)));
+    for (model, slot) in [(0, 0), (1, 1)] {
+        rank.on_candidate(ms(0.0), ModelId(model), candidate(), 0, &mut out);
+        rank.on_gpu(ms(0.0), planned(slot, 0.5, 0.5), &mut out);
+    }
+    // One batch each, and a grant that is not answered.
+    rank.on_candidate(ms(1.0), ModelId(2), candidate(), 0, &mut out);
+    assert_eq!(out.take().len(), 3);
+    (0..2).for_each(|id| rank.on_gpu_leave(gpu(id)));
+    let next = Gpu { id: GpuId(0), life: 2 };
+    rank.share_port(next.id, next.id);
+    rank.on_gpu_join(ms(2.0), next, HERE, &mut out);
+    let (start, fetched_at) = (ms(3.0), Some(ms(2.5)));
+    let (latency, at) = (ms(1.0), ms(4.0));
+    rank.on_candidate(ms(2.0), ModelId(3), candidate(), 0, &mut out);
+    let planned = GpuUpdate::Planned { gpu: next, start, latency, work: latency, fetched_at };
+    rank.on_gpu(ms(2.0), planned, &mut out);
+    rank.on_gpu(at, GpuUpdate::Finished { gpu: next, at, pace: None, fetched_at }, &mut out);
+    rank.on_candidate(at, ModelId(0), candidate(), 1, &mut out);
+    assert_eq!(out.take(), [(3, 0, Nanos::ZERO), (0, 0, Nanos::ZERO)]);
+}
+
+#[test]
 fn slots_without_ports_wait_for_none() {
     let mut out = Grants::default();
     let mut rank = RankState::new(RankLimits { gpus: 2, subclusters: 1, copies: 0 }, &[HERE; 2]);

@@ -225,7 +225,10 @@ struct Operator {
 impl Operator {
     fn act(&mut self, world: &mut World) {
         for heard in world.control.take() {
-            if let Heard::Slab { first_slot, .. } = heard {
+            // The client may have left meanwhile.
+            if let Heard::Slab { first_slot, .. } = heard
+                && world.control.conn.is_some()
+            {
                 world.slab_known(MEMBER, first_slot);
             }
         }

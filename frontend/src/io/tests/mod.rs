@@ -11,6 +11,7 @@ mod joining;
 mod orderly_stop;
 mod random;
 mod rejoining;
+mod same_host;
 mod serving;
 mod shared;
 mod waiting;

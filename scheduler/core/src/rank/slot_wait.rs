@@ -69,11 +69,12 @@ mod tests {
 
     #[test]
     fn the_mean_is_of_the_last_waits() {
-        let mut waited = Waited::default();
+        let (mut waited, mut now) = (Waited::default(), Nanos(100));
         let mut wait = |ns: u64| {
-            waited.begins(Nanos(100));
-            waited.begins(Nanos(103));
-            waited.ends(Nanos(100 + ns));
+            waited.begins(now);
+            waited.begins(now + Nanos(3));
+            now = now + Nanos(ns);
+            waited.ends(now);
             waited.mean().0
         };
         assert_eq!(wait(640), 80, "of the first few none is typical");
