@@ -10,8 +10,9 @@ use std::path::Path;
 
 use grpc::{Grpc, InferRequest, InferResponse, Tensor};
 use prost::Message as _;
+use serde_json::Value;
 use support::http::Http;
-use support::{Cluster, Folder};
+use support::{Cluster, Folder, run};
 
 const PATH: &str = "/v2/models/digits/infer";
 const IMAGE: &str = "Content-Type: image/jpeg\r\n";
@@ -83,6 +84,11 @@ fn a_network_sees_the_image_that_was_sent() {
         let largest = (0..10).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         assert_eq!(largest, Some(7), "the first held-out image is a seven: {logits:?}");
     }
+    // A backend may have pulled some before they were decoded.
+    let status = run(&["status", "--json", "--scheduler", cluster.addr()]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let model = &status["models"][0];
+    assert!(model["mean_batch"].is_number() && model["bad_rate"] == 0.0, "{model}");
     let (gateway, _) = cluster.gateway(&["--grpc", "127.0.0.1:0"]);
     let grpc = Grpc::connect(&gateway.line("grpc "));
     let ended = grpc.call("ModelInfer", None, &message("digits", &jpeg));

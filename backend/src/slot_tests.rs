@@ -105,6 +105,19 @@ fn a_lost_row_is_filled_from_the_end_and_answers_still_find_their_tasks() {
     );
 }
 
+#[test]
+fn what_came_too_late_or_could_not_be_read_was_not_stale() {
+    let mut slot = fetching(&[1; 5]);
+    slot.settle(0, None);
+    slot.settle(2, Some(FailReason::StaleGeneration));
+    slot.settle(3, Some(FailReason::FetchFailed));
+    slot.settle(4, Some(FailReason::StaleGeneration));
+    slot.abort_missing(false, |_, _| {});
+    slot.settle(1, Some(FailReason::FetchTimeout));
+    start(&mut slot);
+    assert!(slot.stale_rows().eq([2, 4]));
+}
+
 /// Every pattern of lost rows up to 8: what executes is exactly what arrived, each row once, no gap,
 /// and no task ends twice.
 #[test]

@@ -98,13 +98,13 @@ macro_rules! samples {
 fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sample> {
     let (text, words) = (text.as_bytes(), words.as_bytes());
     let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
-    let models = words;
+    let (models, rows) = (words, &words[..words.len() / 4]);
     let mut all = samples!(head, payload;
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, VariantDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         SlotMemory models, JoinAck &[], Ready &[], ReadyAck &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], Pace &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
-        CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[],
+        CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone rows,
         Load models, LoadDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
         ControlOffer text, ControlAnswer text, ControlStart &[], MemoryOffer &[],
@@ -202,7 +202,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 3, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 4, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );

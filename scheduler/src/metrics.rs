@@ -176,13 +176,21 @@ fn of_catalogue(models: &[ModelShown]) -> [Metric; 2] {
     ]
 }
 
-fn of_models(models: &[ModelShown]) -> [Metric; 9] {
+/// A counter of each model.
+fn counts_of(
+    models: &[ModelShown],
+    name: &str,
+    help: &'static str,
+    count: fn(&ModelShown) -> u64,
+) -> Metric {
+    let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
+    let name = format!("baton_scheduler_model_{name}");
+    Metric { series: series.collect(), ..Metric::counters(name, help, &["model"]) }
+}
+
+fn of_models(models: &[ModelShown]) -> [Metric; 10] {
     const MODEL: &[&str] = &["model"];
-    let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
-        let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
-        let name = format!("baton_scheduler_model_{name}");
-        Metric { series: series.collect(), ..Metric::counters(name, help, MODEL) }
-    };
+    let counts = |name, help, count| counts_of(models, name, help, count);
     let waiting = models.iter().map(|of| (vec![of.name.clone()], Value::Level(of.waiting as f64)));
     let queue = "Tasks that wait for a batch, as of the last second";
     let duration =
@@ -213,6 +221,11 @@ fn of_models(models: &[ModelShown]) -> [Metric; 9] {
         counts("failed", "Tasks in executed batches that the backend could not answer", |of| {
             of.totals.failed
         }),
+        counts(
+            "stale",
+            "Tasks whose inputs were not written yet when a backend pulled them, or not any more; neither executed nor failed",
+            |of| of.totals.stale,
+        ),
         Metric {
             series: latencies.collect(),
             ..Metric::histograms("baton_scheduler_task_duration_seconds", duration, MODEL)
@@ -342,8 +355,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 8 + 2 + 4,
-            "without gpus_needed, with eight by model, two by variant and four of caches"
+            counters.pairs().len() - 1 + 9 + 2 + 4,
+            "without gpus_needed, with nine by model, two by variant and four of caches"
         );
     }
 

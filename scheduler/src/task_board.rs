@@ -58,6 +58,8 @@ pub(crate) struct PerModel<T> {
     pub(crate) late: T,
     /// Of these, without an answer: the backend has informed their frontends.
     pub(crate) failed: T,
+    /// Tasks in batches whose inputs were stale when the backend pulled them. They are in none of the numbers above.
+    pub(crate) stale: T,
     /// Tasks that were dropped when they arrived, because no slot serves the model.
     pub(crate) unserved: T,
     /// Tasks that ended while they waited, because their application wanted them no more.
@@ -90,6 +92,7 @@ impl<T: Default> Default for PerModel<T> {
             tasks: zero(),
             late: zero(),
             failed: zero(),
+            stale: zero(),
             unserved: zero(),
             excused: zero(),
             latency_ns: zero(),
@@ -106,6 +109,7 @@ impl ModelTotals {
         merge(&mut self.tasks, &other.tasks);
         merge(&mut self.late, &other.late);
         merge(&mut self.failed, &other.failed);
+        merge(&mut self.stale, &other.stale);
         merge(&mut self.unserved, &other.unserved);
         merge(&mut self.excused, &other.excused);
         merge(&mut self.latency_ns, &other.latency_ns);
@@ -181,7 +185,8 @@ impl TaskBoard {
         slot.loading_ns.add(took.0);
     }
 
-    /// A batch of these tasks was executed by `finished`; `done` is what the backend has answered of it.
+    /// A batch of these tasks was executed by `finished`, which are none if all were stale; `done` is what the backend has answered
+    /// of it.
     pub(crate) fn executed(
         &self,
         model: ModelId,
@@ -189,6 +194,9 @@ impl TaskBoard {
         done: BatchShape,
         finished: Nanos,
     ) {
+        if tasks.is_empty() {
+            return;
+        }
         let (counts, rows) = (&self.models[model.0 as usize], done.size);
         counts.batches.add(1);
         counts.tasks.add(tasks.len() as u64);
@@ -210,6 +218,12 @@ impl TaskBoard {
         }
         counts.latency_ns.add(sum_ns);
         counts.late.add(late.min(rows.into()));
+    }
+
+    /// The input of a task was stale when the backend pulled it.
+    pub(crate) fn stale(&self, model: ModelId, task: &Request) {
+        self.models[model.0 as usize].stale.add(1);
+        self.ended(task.task.frontend());
     }
 
     /// A task was dropped when it arrived, because nothing serves the model.

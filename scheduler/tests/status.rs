@@ -11,6 +11,8 @@ use stage::asking::{part, status};
 use stage::changes::{add, answer, remove, serve_one, stage};
 use stage::passing::pass;
 use stage::{Member, Stage, Told, cluster, ms};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
 
 fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
     let parts = |e: &EventStatus| (e.event.clone(), e.subject.clone(), e.reason.clone());
@@ -18,7 +20,17 @@ fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
 }
 
 /// Executes the batch that the backend is given next, from `begin` to `end` from now, and says so at its end.
-fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, (begin, end): (Nanos, Nanos)) {
+fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, ran: (Nanos, Nanos)) {
+    execute_in_part(stage, backend, (rows, &[]), ran);
+}
+
+/// The same, with stale inputs.
+fn execute_in_part(
+    stage: &mut Stage,
+    backend: &mut Member,
+    (rows, stale): (u16, &[u16]),
+    (begin, end): (Nanos, Nanos),
+) {
     let actions = stage.exchange(backend);
     let found = actions.iter().find_map(|told| match told {
         Told::Action { batch, gpu, .. } => Some((*batch, *gpu)),
@@ -37,7 +49,8 @@ fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, (begin, end): (Na
         variant: 0,
         fetch: WireFetch::NOT_MEASURED,
     };
-    backend.transport.send(backend.threads[0], &done, &[]).unwrap();
+    let stale: Vec<U16> = stale.iter().copied().map(U16::new).collect();
+    backend.transport.send(backend.threads[0], &done, stale.as_bytes()).unwrap();
     stage.exchange(backend);
 }
 
@@ -141,6 +154,34 @@ fn a_task_that_its_application_gives_up_while_it_waits_is_no_bad_one() {
         stage.exchange(client);
     });
     assert_eq!((cancelled, left), (Some(0.0), Some(0.0)));
+}
+
+/// Their clients submit them again, or have given them up.
+#[test]
+fn tasks_with_stale_inputs_count_neither_as_bad_nor_as_executed() {
+    // Rows executed and stale of a batch of three; bad rate and mean batch.
+    let cases: [(u16, &[u16], _, _); 6] = [
+        (3, &[], Some(0.0), Some(3.0)),
+        (2, &[0], Some(0.0), Some(2.0)),
+        (1, &[0, 1], Some(0.0), Some(1.0)),
+        (1, &[2], Some(0.5), Some(2.0)),
+        (0, &[0, 1, 2], None, None),
+        (3, &[3, 900], Some(0.0), Some(3.0)),
+    ];
+    for (rows, stale, bad_rate, mean_batch) in cases {
+        let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+        let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(200));
+        let until = stage.now + ms(30);
+        (0..3).for_each(|slot| client.submit(0, client.task(slot, 0), until));
+        stage.exchange(&mut client);
+        execute_in_part(&mut stage, &mut backend, (rows, stale), (ms(1), ms(8)));
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
+        let status = status(&mut stage);
+        let model = &status.models[0];
+        assert_eq!((model.bad_rate, model.mean_batch), (bad_rate, mean_batch), "{stale:?}");
+        assert!(status.members.iter().all(|member| member.outstanding == 0), "{stale:?}");
+    }
 }
 
 /// A backend whose clock is beside itself, or that lies.

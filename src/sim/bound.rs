@@ -17,7 +17,7 @@ pub(crate) fn run(args: &SimBoundArgs) -> CommandResult {
     let seeds: Vec<u64> =
         (0..u64::from(args.seeds)).map(|i| scenario.seed.wrapping_add(i)).collect();
     let paced = Paced::new();
-    let tell = |trial| paced.progress(trial);
+    let tell = |tried| paced.progress(tried);
     let found = in_parallel(&seeds, |&seed| clairvoyant(&scenario, seed, tell));
     drop(paced);
     let found = match found.into_iter().collect::<Result<Vec<_>, _>>() {

@@ -120,7 +120,7 @@ fn is_closed(scenario: &Scenario) -> bool {
 fn search(args: &SimGoodputArgs) -> CommandResult {
     let scenario = load(&args.source.source())?;
     let paced = Paced::new();
-    let tell = |trial| paced.progress(trial);
+    let tell = |tried| paced.progress(tried);
     let goodput = baton_sim::goodput_told(&scenario, args.policy, args.seeds, tell)?;
     drop(paced);
     say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;

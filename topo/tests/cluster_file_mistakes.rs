@@ -295,6 +295,12 @@ fn what_is_legal_but_odd_is_a_warning() {
             "c.toml:4: model[0].slo_ms: 15 ms is below 2·ℓ(1): a task that finds its GPU busy misses it; fix: give at least 20",
         ]
     );
+    let hasty = model_with("") + "[network]\njitter_us = 20000\n";
+    let [hasty] = &warnings(&hasty)[..] else { panic!("{:?}", warnings(&hasty)) };
+    assert!(
+        hasty.contains("no task waits for others; fix: set jitter_us in [network] to at most"),
+        "{hasty}"
+    );
     let wide = model_with("input_bytes = 8")
         + "[[model]]\nname = \"n\"\nlatency_ms = [1]\ninput_bytes = 8\nslo_ms = 9\n";
     let seventeen = (0..15).fold(wide, |text, i| {

@@ -189,7 +189,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             fault: report.fault as u8,
             reserved: [0; 2],
         };
-        self.send_report(report.thread, &done, now);
+        self.send_report(report.thread, &done, &[], now);
     }
 }
 

@@ -16,6 +16,7 @@ use baton_rdma::wire::{ActionStatus, Role};
 use baton_rdma::{Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 use baton_types::Nanos;
+use zerocopy::little_endian::U16;
 
 use crate::action::Action;
 use crate::admit::ActionChecker;
@@ -48,6 +49,8 @@ pub struct Worker<T, E> {
     admission: ActionChecker,
     gpus: Vec<Gpu<E>>,
     fetch_time: FetchTime,
+    /// Rows of the batch that is being reported whose inputs were stale.
+    stale: Vec<U16>,
     /// READs of this pass, posted together.
     reads: Vec<Read>,
     /// When answers that a frontend did not take are tried again.
@@ -86,6 +89,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             peers: Peers::default(),
             admission: ActionChecker::new(batch_max),
             events: Events::new(),
+            stale: Vec::with_capacity(batch_max as usize),
             reads: Vec::with_capacity(batch_max as usize),
             reply_at: None,
             awake: AwakeTime::in_steps_of(LOOK),

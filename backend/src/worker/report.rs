@@ -1,9 +1,15 @@
 //! The worker's messages about batches: answers to the frontends first, then the report to the
 //! ModelThread, so that a reported batch is an answered batch.
 
+use std::mem;
+
 use baton_rdma::Transport;
-use baton_rdma::wire::{Action as WireAction, ActionDone, ActionStatus, Body, WireFetch};
+use baton_rdma::wire::{
+    Action as WireAction, ActionDone, ActionStatus, Body, STALE_SINCE, WireFetch,
+};
 use baton_types::Nanos;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
 
 use super::Worker;
 use crate::action::Action;
@@ -16,7 +22,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// Sends a batch's answers; once all are out, reports it and frees its slot. False while a
     /// frontend holds it up.
     pub(super) fn answer(&mut self, gpu_index: usize, slot_index: usize, now: Nanos) -> bool {
-        let Self { gpus, peers, transport, counters, join, .. } = self;
+        let Self { gpus, peers, transport, counters, join, stale, .. } = self;
         let gpu = &mut gpus[gpu_index];
         let slot = &mut gpu.slots[slot_index];
         let execution = slot.execution();
@@ -33,6 +39,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
         let mut rows = slot.executed_rows();
         let action = slot.free();
+        if join.membership.thread_version(action.thread) >= STALE_SINCE {
+            stale.extend(slot.stale_rows().map(U16::new));
+        }
         let status = if execution.succeeded {
             // The time is that of the rows which the engine could execute. Without any row it had no batch.
             let unanswered = if rows > 0 { outputs.unanswered() } else { 0 };
@@ -50,7 +59,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         true
     }
 
-    /// Reports an action's result to the ModelThread.
+    /// Reports an action's result to the ModelThread, with the rows that were found stale.
     pub(super) fn report(
         &mut self,
         gpu: usize,
@@ -73,7 +82,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             variant: execution.variant as u8,
             fetch,
         };
-        self.send_report(action.thread, &done, now);
+        let mut stale = mem::take(&mut self.stale);
+        self.send_report(action.thread, &done, stale.as_bytes(), now);
+        stale.clear();
+        self.stale = stale;
     }
 
     /// Refuses an action that never got a place: its tasks are the scheduler's again.
@@ -89,13 +101,13 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
-        self.send_report(thread, &done, now);
+        self.send_report(thread, &done, &[], now);
     }
 
     /// A report must not be lost; a ModelThread that does not take it is as good as gone.
-    pub(super) fn send_report(&mut self, thread: u32, done: &impl Body, now: Nanos) {
+    pub(super) fn send_report(&mut self, thread: u32, done: &impl Body, tail: &[u8], now: Nanos) {
         let Some(conn) = self.join.membership.thread(thread) else { return };
-        if let Err(error) = self.transport.send(conn, done, &[]) {
+        if let Err(error) = self.transport.send(conn, done, tail) {
             let problem = format!("it takes no reports: {error}");
             self.fail(self.join.membership.lost_thread(thread, problem).into(), now);
         }

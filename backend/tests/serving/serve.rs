@@ -1,13 +1,13 @@
 //! Serving batches, stepped by hand.
 
 use baton_backend::execute::checksum;
-use baton_rdma::TcpConfig;
-use baton_rdma::wire::Action;
+use baton_rdma::wire::{Action, Role, STALE_SINCE, VERSION_MIN, Versions};
+use baton_rdma::{Identity, TcpConfig};
 use baton_topo::Agent;
 use baton_types::{FailReason, FrontendId, GpuId, ModelId, Nanos, TaskId};
 use zerocopy::IntoBytes;
 
-use crate::party::Said;
+use crate::party::{Party, Said};
 use crate::world::{
     ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, FIRST_GPU, INPUT_BYTES, MODEL, OFFSET, SMALL,
     World, listed,
@@ -33,12 +33,20 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
     let on_scheduler = |at: Nanos, said: u64| at.0.abs_diff(said.wrapping_sub(OFFSET));
     let report = world.thread.take();
     let [
-        Said::Done { batch: reported, gpu: 10, rows: 3, status: EXECUTED, started: s, finished: f },
+        Said::Done {
+            batch: reported,
+            gpu: 10,
+            rows: 3,
+            status: EXECUTED,
+            started: s,
+            finished: f,
+            ref stale,
+        },
     ] = report[..]
     else {
         panic!("{report:?}")
     };
-    assert_eq!(reported, batch);
+    assert_eq!((reported, &stale[..]), (batch, &[][..]));
     let error = Nanos::from_micros(20).0;
     assert!(on_scheduler(started, s) <= error && on_scheduler(finished, f) <= error);
 
@@ -96,6 +104,40 @@ fn a_row_that_the_engine_does_not_answer_fails_alone_and_is_not_measured() {
     assert_eq!(a.answer(tasks[1]).unwrap(), checksum(&[2; 64]));
     assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
     assert_eq!((world.counter("rows_executed"), world.counter("rows_unanswered")), (1, 1));
+}
+
+#[test]
+fn the_model_thread_hears_which_rows_were_stale_if_it_knows_the_word() {
+    for (version, said) in [(STALE_SINCE - 1, vec![]), (STALE_SINCE, vec![1, 3])] {
+        let mut world = World::new(1, TcpConfig::default());
+        let thread = world.network.endpoint(Identity { role: Role::ModelThread, member: 0 });
+        let spoken = Versions { min: VERSION_MIN, max: version };
+        world.thread = Party::new(thread.claiming(spoken));
+        world.let_in();
+        let mut a = world.connected_frontend(1);
+        let tasks = [1, 2, 3, 4].map(|byte| a.submit(byte));
+        assert!(a.slabs.complete(tasks[1]) && a.slabs.complete(tasks[3]));
+        let batch = world.infer(&ActionSpec::default(), &tasks);
+        world.settle(&mut [&mut a]);
+        world.hands[0].finish(world.now, world.now);
+        world.settle(&mut [&mut a]);
+        let report = world.thread.take();
+        let [Said::Done { batch: reported, rows: 2, ref stale, .. }] = report[..] else {
+            panic!("{report:?}")
+        };
+        assert_eq!((reported, stale), (batch, &said), "version {version}");
+        // The next report is about other rows.
+        let task = a.submit(5);
+        world.infer(&ActionSpec::default(), &[task]);
+        world.settle(&mut [&mut a]);
+        world.hands[0].finish(world.now, world.now);
+        world.settle(&mut [&mut a]);
+        let report = world.thread.take();
+        assert!(
+            matches!(&report[..], [Said::Done { stale, .. }] if stale.is_empty()),
+            "{report:?}"
+        );
+    }
 }
 
 #[test]

@@ -15,12 +15,14 @@ struct ThreadLink {
     /// `None` before the member is admitted, and after the connection has closed.
     conn: Option<ConnId>,
     is_open: bool,
+    /// The protocol version of the connection; 0 before it is open.
+    version: u16,
 }
 
 impl ThreadLinks {
     /// Nothing is connected yet.
     pub(super) fn new(addrs: Vec<SocketAddr>) -> Self {
-        let link = |addr| ThreadLink { addr, conn: None, is_open: false };
+        let link = |addr| ThreadLink { addr, conn: None, is_open: false, version: 0 };
         Self(addrs.into_iter().map(link).collect())
     }
 
@@ -47,6 +49,10 @@ impl ThreadLinks {
         self.0.get(number as usize)?.conn
     }
 
+    pub(super) fn version(&self, number: u32) -> u16 {
+        self.0.get(number as usize).map_or(0, |link| link.version)
+    }
+
     pub(super) fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.0.iter().filter_map(|link| link.conn)
     }
@@ -59,7 +65,8 @@ impl ThreadLinks {
     pub(super) fn open(&mut self, conn: ConnId, peer: &Peer) -> bool {
         let Some(number) = self.number_of(conn) else { return false };
         let is_it = peer.role == Role::ModelThread && peer.member == number;
-        self.0[number as usize].is_open = is_it;
+        let link = &mut self.0[number as usize];
+        (link.is_open, link.version) = (is_it, peer.version);
         is_it
     }
 
@@ -112,6 +119,13 @@ mod tests {
         assert_eq!((links.conn(0), links.conn(1), links.conn(2)), (None, Some(ConnId(11)), None));
         assert_eq!(links.take(), [ConnId(11)]);
         assert_eq!((links.len(), links.take()), (0, Vec::new()));
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_open_connection() {
+        let mut links = connected();
+        links.open(ConnId(11), &Peer { version: 3, ..thread(1) });
+        assert_eq!([0, 1, 2].map(|number| links.version(number)), [0, 3, 0]);
     }
 
     #[test]

@@ -131,6 +131,11 @@ impl Membership {
         self.threads.conn(number)
     }
 
+    /// The protocol version that is spoken with a ModelThread; 0 before the connection is open.
+    pub fn thread_version(&self, number: u32) -> u16 {
+        self.threads.version(number)
+    }
+
     /// The number of the ModelThread at the other end of a connection.
     pub fn thread_of(&self, conn: ConnId) -> Option<u32> {
         self.threads.number_of(conn)

@@ -15,7 +15,7 @@ use crate::memory::landing::BatchBuffer;
 use crate::memory::slab::SlabSet;
 use crate::protocol::credit::RoundRobin;
 use crate::protocol::handshake;
-use crate::protocol::wire::{BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
+use crate::protocol::wire::{BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult, Versions};
 use crate::shared::{Shared, credit_of};
 use crate::table::Table;
 use crate::tcp::TcpConfig;
@@ -55,6 +55,13 @@ impl InprocTransport {
             waiting: RoundRobin::default(),
             asked: Vec::new(),
         }
+    }
+
+    /// As [`TcpTransport::claiming`](crate::TcpTransport::claiming).
+    #[must_use]
+    pub fn claiming(mut self, versions: Versions) -> Self {
+        self.shared.versions = versions;
+        self
     }
 
     fn accept(&mut self) {

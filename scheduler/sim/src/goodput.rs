@@ -53,7 +53,7 @@ pub struct SeedGoodput {
 
 /// A rate that a search has tried.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Trial {
+pub struct TriedRate {
     /// Whose arrivals.
     pub seed: u64,
     /// Tasks per second offered.
@@ -62,7 +62,7 @@ pub struct Trial {
     pub is_good: bool,
 }
 
-impl std::fmt::Display for Trial {
+impl std::fmt::Display for TriedRate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { seed, rate_rps, is_good } = self;
         let good = if *is_good { "good" } else { "bad" };
@@ -79,7 +79,7 @@ pub fn goodput(scenario: &Scenario, policy: PolicyName, seeds: u32) -> Result<Go
     goodput_told(scenario, policy, seeds, |_| ())
 }
 
-/// [`goodput`], which tells of each trial as it ends: a search may take minutes.
+/// [`goodput`], which tells of each rate once it is tried: a search may take minutes.
 ///
 /// # Errors
 /// Those of [`goodput`].
@@ -87,7 +87,7 @@ pub fn goodput_told(
     scenario: &Scenario,
     policy: PolicyName,
     seeds: u32,
-    tell: impl Fn(Trial),
+    tell: impl Fn(TriedRate),
 ) -> Result<Goodput, SimError> {
     if seeds == 0 {
         return Err(SimError::NoSeed);
@@ -118,7 +118,7 @@ fn search(
     policy: PolicyName,
     seed: u64,
     bound: f64,
-    tell: impl Fn(Trial),
+    tell: impl Fn(TriedRate),
 ) -> Result<SeedGoodput, SimError> {
     let none = SeedGoodput { seed, goodput_rps: 0.0, mean_batch: 0.0, gpu_utilization: 0.0 };
     if bound <= 0.0 {
@@ -132,7 +132,7 @@ fn search(
         if is_good {
             best = SeedGoodput { seed, goodput_rps: rate_rps, mean_batch, gpu_utilization };
         }
-        tell(Trial { seed, rate_rps, is_good });
+        tell(TriedRate { seed, rate_rps, is_good });
         Ok(is_good)
     };
     highest(HIGHEST * bound, RESOLUTION * bound, good)?;

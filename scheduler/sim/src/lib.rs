@@ -70,7 +70,7 @@ pub use explain::{
     Place, Step, Subject, TaskStory, What, explain,
 };
 pub use faults::{GpuChange, GpuEvent, Stragglers};
-pub use goodput::{Goodput, SeedGoodput, Trial, goodput, goodput_told};
+pub use goodput::{Goodput, SeedGoodput, TriedRate, goodput, goodput_told};
 pub use invocations::Minutes;
 pub use load::Load;
 pub use of_cluster::{ClusterRun, ReplayFile, ScenarioSource};

@@ -30,7 +30,7 @@ impl Trying {
     fn new(homes: &[SubclusterId], subcluster: SubclusterId, prefer: Prefer) -> Self {
         let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
         let trials = Trials::new(models.len(), prefer);
-        let (recent, next_look) = (Recent::new(), Trials::LOOK_EVERY);
+        let (recent, next_look) = (Recent::default(), Trials::LOOK_EVERY);
         Self { subcluster, models, trials, next_look, recent, recording: None }
     }
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use baton_core::Policy;
 use baton_sim::{
-    Goodput, PolicyName, Report, Run, Scenario, Trial, goodput, goodput_told, run, run_traced,
+    Goodput, PolicyName, Report, Run, Scenario, TriedRate, goodput, goodput_told, run, run_traced,
 };
 
 const POLICIES: [&str; 7] =
@@ -254,21 +254,21 @@ fn reports_have_the_agreed_keys() {
 
 /// From what a search tells while it lasts, a person can see where it will end.
 #[test]
-fn a_search_tells_of_each_trial_and_the_last_good_one_is_its_result() {
+fn a_search_tells_of_each_rate_and_the_last_good_one_is_its_result() {
     let told = RefCell::new(Vec::new());
     let policy = PolicyName::Production(Policy::Eager);
     let scenario = resnet50(0.1);
-    let found = goodput_told(&scenario, policy, 2, |trial| told.borrow_mut().push(trial)).unwrap();
+    let found = goodput_told(&scenario, policy, 2, |tried| told.borrow_mut().push(tried)).unwrap();
     for seed in found.seeds {
         let of_seed = || told.borrow().clone().into_iter().filter(move |t| t.seed == seed.seed);
-        assert!(of_seed().any(|trial| !trial.is_good));
-        let last = of_seed().rfind(|trial| trial.is_good).unwrap();
+        assert!(of_seed().any(|tried| !tried.is_good));
+        let last = of_seed().rfind(|tried| tried.is_good).unwrap();
         assert_eq!(last.rate_rps, seed.goodput_rps);
     }
     let first = told.borrow()[0];
-    let good = Trial { rate_rps: 512.4, is_good: true, ..first };
+    let good = TriedRate { rate_rps: 512.4, is_good: true, ..first };
     assert_eq!(good.to_string(), "seed 1: 512 tasks/s are good");
-    assert_eq!(Trial { is_good: false, ..good }.to_string(), "seed 1: 512 tasks/s are bad");
+    assert_eq!(TriedRate { is_good: false, ..good }.to_string(), "seed 1: 512 tasks/s are bad");
 }
 
 #[test]

@@ -286,8 +286,8 @@ impl<T: Transport> ModelThread<T> {
             (Some(Member::Frontend(frontend)), Message::Cancel(cancel)) => {
                 self.on_cancel(now, conn, frontend, cancel);
             }
-            (Some(Member::Backend(backend)), Message::ActionDone(done)) => {
-                self.on_action_done(now, conn, backend, done);
+            (Some(Member::Backend(backend)), Message::ActionDone(done, stale)) => {
+                self.on_action_done(now, conn, backend, (done, stale));
             }
             (Some(Member::Backend(backend)), Message::LoadDone(done)) => {
                 self.on_load_done(conn, backend, done);

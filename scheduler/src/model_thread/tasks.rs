@@ -3,11 +3,12 @@
 use std::mem;
 
 use baton_core::{
-    BackendId, BatchShape, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, Nanos, Request,
-    TaskId, Unserved,
+    BackendId, BatchShape, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, ModelId, Nanos,
+    Request, TaskId, Unserved,
 };
 use baton_rdma::wire::{ActionDone, ActionStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
+use zerocopy::little_endian::U16;
 
 use super::ModelThread;
 use super::catalogue::Service;
@@ -110,7 +111,7 @@ impl<T: Transport> ModelThread<T> {
         now: Nanos,
         conn: ConnId,
         from: BackendId,
-        done: &ActionDone,
+        (done, stale): (&ActionDone, &[U16]),
     ) {
         let name = done.action.get();
         let Some(status) = ActionStatus::from_code(done.status) else {
@@ -135,12 +136,13 @@ impl<T: Transport> ModelThread<T> {
                     ..BatchShape::of(done.rows.get().into())
                 };
                 let span = (started.min(finished), finished);
-                self.executed(name, shape, measured, span, fetched_at);
+                self.executed(name, (shape, stale), measured, span, fetched_at);
             }
             ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
                 let nothing = BatchShape { variant: done.variant.into(), ..BatchShape::of(0) };
-                self.executed(name, nothing, Nanos::ZERO, (finished, finished), fetched_at);
+                let ended = (finished, finished);
+                self.executed(name, (nothing, stale), Nanos::ZERO, ended, fetched_at);
             }
             ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
@@ -166,17 +168,19 @@ impl<T: Transport> ModelThread<T> {
         Some(at)
     }
 
-    /// The backend has answered every task of the batch: `done` is what it executed, and `span` when it says that it executed, the future left out.
+    /// The backend has answered every task of the batch: `done` is what it executed, `stale` the rows whose inputs were stale, and
+    /// `span` when it says that it executed, the future left out.
     fn executed(
         &mut self,
         name: u64,
-        done: BatchShape,
+        (done, stale): (BatchShape, &[U16]),
         measured: Nanos,
         span: (Nanos, Nanos),
         fetched_at: Option<Nanos>,
     ) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
         let Planned { model, shape, gpu, slowdown, .. } = planned;
+        self.take_stale(model, stale);
         self.out.board.executed(model, &self.returning, done, span.1);
         self.out.board.busy(gpu, span.1 - span.0);
         let size = done.size.min(self.returning.len() as u32);
@@ -195,6 +199,16 @@ impl<T: Transport> ModelThread<T> {
             Place::Elsewhere => None,
         };
         self.out.link.update(model, GpuUpdate::Finished { gpu, at: span.1, pace, fetched_at });
+    }
+
+    /// Takes these rows out of the reported batch: their clients had not written the inputs yet, or have given them up. From
+    /// the last row on, so that whatever fills a gap has been looked at.
+    fn take_stale(&mut self, model: ModelId, rows: &[U16]) {
+        for row in rows.iter().rev().map(|row| usize::from(row.get())) {
+            if row < self.returning.len() {
+                self.out.board.stale(model, &self.returning.swap_remove(row));
+            }
+        }
     }
 
     /// The batch's tasks are unanswered: back to the queue with those that can still make it.

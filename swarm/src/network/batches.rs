@@ -61,7 +61,7 @@ impl BatchWord {
                 let planned = Planned { model, gpu, invalid_after, variants, tasks };
                 Some(Self::Planned(action.action.get(), planned))
             }
-            Message::ActionDone(done) => {
+            Message::ActionDone(done, _) => {
                 let (started, finished) = (done.started_ns.get(), done.finished_ns.get());
                 let (started, finished) = (Nanos(started), Nanos(finished));
                 let (rows, variant) = (done.rows.get(), done.variant.into());

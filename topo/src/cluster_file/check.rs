@@ -228,6 +228,17 @@ fn objective(section: &Section<'_>, model: &ModelSpec, network: &NetworkSpec) {
     } else if model.slo < single.times(2) {
         let what = format!("{slo_ms} ms is below 2·ℓ(1): a task that finds its GPU busy misses it");
         section.warn("slo_ms", what, format!("give at least {}", single.times(2).as_millis_f64()));
+    } else if model.slo < needed + network.jitter {
+        let left = model.slo - needed;
+        let what = format!(
+            "{slo_ms} ms less ℓ(1) and the network delays is {} ms, and jitter_us is longer: no task waits for others",
+            left.as_millis_f64()
+        );
+        section.warn(
+            "slo_ms",
+            what,
+            format!("set jitter_us in [network] to at most {}", left.0 / 1_000),
+        );
     }
 }
 

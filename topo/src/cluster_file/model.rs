@@ -1,6 +1,5 @@
 //! `[[model]]`: one model of the cluster file.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, QuotaLimits, RateLimit};
@@ -72,12 +71,12 @@ pub(crate) fn model(
         EngineName::Cuda => cuda(section, &variants),
         EngineName::Onnx => onnx(section, &variants, folder),
     };
-    let batches = 1..=largest_batch(sized.as_ref());
+    let largest = largest_batch(sized.as_ref());
     let (profile, variants) = if variants.is_empty() {
-        (latency(section, (engine, sized.as_ref()), batches, slo, folder), Some(Vec::new()))
+        (latency(section, (engine, sized.as_ref()), largest, slo, folder), Some(Vec::new()))
     } else {
         let is_onnx = engine == EngineName::Onnx;
-        let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
+        let read = variants::read(section, &variants, largest, (slo, is_onnx), folder);
         (read.as_ref().map(|variants| variants[0].profile.clone()), read)
     };
     let weights = weights::of_model(section, sized.as_ref().and_then(|sized| sized.files_bytes));
@@ -117,16 +116,16 @@ fn engine_name(section: &Section<'_>, variants: &[Section<'_>]) -> EngineName {
 fn latency(
     section: &Section<'_>,
     (engine, sized): (EngineName, Option<&Sized>),
-    batches: RangeInclusive<u32>,
+    largest: u32,
     slo: Option<Nanos>,
     folder: &Path,
 ) -> Option<Profile> {
     match engine {
-        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
+        EngineName::Onnx if !has_profile(section) => unmeasured(section, largest, slo),
         _ if section.has("profile") => {
-            profile::from_file(section, batches, sized.map(|sized| &sized.engine), folder)
+            profile::from_file(section, largest, sized.map(|sized| &sized.engine), folder)
         }
-        _ => profile::of_keys(section, (section, None), batches),
+        _ => profile::of_keys(section, (section, None), largest),
     }
 }
 
@@ -141,7 +140,7 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
         max_rps: limit("max_rps"),
         frontend_max_rps: limit("frontend_max_rps"),
         profile: has_profile(section)
-            .then(|| profile::of_keys(section, (section, None), 1..=BATCH_MAX))
+            .then(|| profile::of_keys(section, (section, None), BATCH_MAX))
             .flatten(),
     };
     section.refuse_unread();

@@ -1,6 +1,5 @@
 //! What a `[[model]]` says of ℓ(b): α and β, a table, or the file that `baton profile` wrote.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use baton_types::{BATCH_MAX, Nanos, Profile, ProfileError};
@@ -12,10 +11,10 @@ use crate::cluster_file::section::Section;
 
 /// Largest batch of an α, β profile unless the model sets it.
 const LINEAR_BATCH_MAX: u32 = 64;
-/// Why a model's batches are no larger.
-const OF_FILE: &str = "the most that its file or batched = false allows";
 /// Largest batch of a model whose backends measure it, unless the model sets it.
 const MEASURED_BATCH_MAX: u32 = 16;
+/// Why a model's batches are no larger.
+const OF_FILE: &str = "the most that its file or batched = false allows";
 
 /// Whether the file says anything of ℓ(b).
 pub(super) fn has_profile(section: &Section<'_>) -> bool {
@@ -25,11 +24,11 @@ pub(super) fn has_profile(section: &Section<'_>) -> bool {
 /// ℓ(b) of a model that its backends will measure: until then a quarter of the objective, whatever the batch.
 pub(super) fn unmeasured(
     section: &Section<'_>,
-    batches: RangeInclusive<u32>,
+    largest: u32,
     slo: Option<Nanos>,
 ) -> Option<Profile> {
-    let usual = MEASURED_BATCH_MAX.min(*batches.end());
-    let batch_max = largest_of(section, *batches.end(), OF_FILE).unwrap_or(usual);
+    let usual = MEASURED_BATCH_MAX.min(largest);
+    let batch_max = largest_of(section, largest, OF_FILE).unwrap_or(usual);
     let until_then = Nanos((slo?.0 / 4).max(1));
     accept(section, "slo_ms", Profile::from_table(&vec![until_then; batch_max as usize]))
 }
@@ -39,18 +38,18 @@ pub(super) fn unmeasured(
 pub(super) fn of_keys(
     section: &Section<'_>,
     (model, usual): (&Section<'_>, Option<u32>),
-    batches: RangeInclusive<u32>,
+    largest: u32,
 ) -> Option<Profile> {
     if section.has("latency_ms") {
-        return tabulated(section, model, &batches);
+        return tabulated(section, model, largest);
     }
     let fix = "give alpha_ms and beta_ms (ℓ(b) = α·b + β), or a table: latency_ms = [6.1, 7.2]";
     section.require("alpha_ms", fix);
     section.require("beta_ms", fix);
     let alpha = section.millis("alpha_ms", 0.0..=MS_MAX);
     let beta = section.millis("beta_ms", 0.0..=MS_MAX);
-    let usual = usual.unwrap_or(LINEAR_BATCH_MAX).min(*batches.end());
-    let batch_max = largest_of(model, *batches.end(), OF_FILE);
+    let usual = usual.unwrap_or(LINEAR_BATCH_MAX).min(largest);
+    let batch_max = largest_of(model, largest, OF_FILE);
     let profile = Profile::linear(alpha?, beta?, batch_max.unwrap_or(usual));
     accept(section, "alpha_ms", profile)
 }
@@ -58,7 +57,7 @@ pub(super) fn of_keys(
 /// ℓ(b), from the file that `profile` names. `engine` is what executes the model; `None`: its own keys are wrong.
 pub(super) fn from_file(
     section: &Section<'_>,
-    batches: RangeInclusive<u32>,
+    largest: u32,
     engine: Option<&EngineSpec>,
     folder: &Path,
 ) -> Option<Profile> {
@@ -80,14 +79,10 @@ pub(super) fn from_file(
         let fix = "measure the model anew with `baton profile`";
         warnings.for_each(|what| section.warn("profile", what, fix));
     }
-    limited(section, (section, "profile"), file.table(), &batches)
+    limited(section, (section, "profile"), file.table(), largest)
 }
 
-fn tabulated(
-    section: &Section<'_>,
-    model: &Section<'_>,
-    batches: &RangeInclusive<u32>,
-) -> Option<Profile> {
+fn tabulated(section: &Section<'_>, model: &Section<'_>, largest: u32) -> Option<Profile> {
     for key in ["alpha_ms", "beta_ms"] {
         if section.has(key) {
             section.refuse(
@@ -99,7 +94,7 @@ fn tabulated(
     }
     let table = section.numbers("latency_ms", 0.0..=MS_MAX)?;
     let table = table.into_iter().map(Nanos::from_millis_f64).collect();
-    limited(model, (section, "latency_ms"), table, batches)
+    limited(model, (section, "latency_ms"), table, largest)
 }
 
 /// A table, the value of a key, of which the engine and `batch_max` may leave the beginning.
@@ -107,10 +102,10 @@ fn limited(
     model: &Section<'_>,
     (section, key): (&Section<'_>, &str),
     mut table: Vec<Nanos>,
-    batches: &RangeInclusive<u32>,
+    largest: u32,
 ) -> Option<Profile> {
-    let is_of_file = table.len() > *batches.end() as usize;
-    table.truncate(*batches.end() as usize);
+    let is_of_file = table.len() > largest as usize;
+    table.truncate(largest as usize);
     let entries = (table.len() as u32).max(1);
     let why = if is_of_file { OF_FILE } else { "the largest batch whose time is given" };
     if let Some(batch_max) = largest_of(model, entries, why) {

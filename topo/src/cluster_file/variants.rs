@@ -1,6 +1,5 @@
 //! `[[model.variant]]`: the variants of a supernet (`docs/supernets.md`). Scenario files are checked by the same rules.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use baton_types::{Nanos, Profile, Variant, Variants, VariantsError};
@@ -104,7 +103,7 @@ pub(super) fn are_measured(sections: &[Section<'_>]) -> bool {
 pub(super) fn read(
     model: &Section<'_>,
     sections: &[Section<'_>],
-    batches: &RangeInclusive<u32>,
+    largest: u32,
     (slo, may_be_measured): (Option<Nanos>, bool),
     folder: &Path,
 ) -> Option<Vec<VariantSpec>> {
@@ -118,8 +117,8 @@ pub(super) fn read(
     for section in sections {
         let usual = variants.iter().flatten().next().map(|first| first.profile.batch_max());
         let profile = match is_measured {
-            true => profile::unmeasured(model, batches.clone(), slo),
-            false => profile::of_keys(section, (model, usual), batches.clone()),
+            true => profile::unmeasured(model, largest, slo),
+            false => profile::of_keys(section, (model, usual), largest),
         };
         variants.push(read_one(section, profile, folder));
     }

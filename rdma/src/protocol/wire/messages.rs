@@ -311,8 +311,10 @@ messages! {
         /// Which variant of the model executes; 0 for a model that has one.
         variant: U16,
     }
-    /// How an action went. From now on the tasks of its batch are answered.
-    44 ActionDone [] 44 {
+    /// How an action went. From now on the tasks of its batch are answered. Tail, for peers of
+    /// [`STALE_SINCE`](super::STALE_SINCE): the rows whose inputs were stale, in ascending order. Row 0 is the first task of the
+    /// action.
+    44 ActionDone [rows: [U16]] 44 {
         /// Copied from the action.
         action: U64,
         /// Measured start of the execution, scheduler clock.

@@ -34,11 +34,13 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 3;
+pub const VERSION_MAX: u16 = 4;
 /// The first version in which actions and answers say which tasks were cold.
 pub const COLD_SINCE: u16 = 2;
 /// The first version in which backends offer to read the memory of frontends on their host.
 pub const SAME_HOST_SINCE: u16 = 3;
+/// The first version in which reports of batches say which inputs were stale.
+pub const STALE_SINCE: u16 = 4;
 /// How often a member pings that has not said otherwise ([`Pace`]).
 pub const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The least often that a member may ping.

@@ -11,9 +11,7 @@ use baton_types::{Nanos, Prefer};
 
 /// What models lose is counted over spans of this length, so that rare losses are seen, too …
 const SPAN: Nanos = Nanos::from_millis(10_000);
-/// … and over longer ones, up to this, …
-const SPAN_OF_FEW: Nanos = Nanos::from_millis(60_000);
-/// … while fewer tasks than these have come.
+/// … and over longer ones, as long as tasks are remembered, while fewer than these have come.
 const FEW: u64 = 512;
 /// Fewer lost tasks in a span, of a model or of all together, are no sign of anything.
 const LOST_MIN: u64 = 3;
@@ -31,7 +29,7 @@ const PAUSE_MAX: Nanos = Nanos::from_millis(16_000);
 const SHORTEST: Nanos = LOOK_EVERY;
 /// … and for so long while none are: whether the own rules would do again is not urgent, and bursts should be among what comes.
 const SHORTEST_CALM: Nanos = Nanos::from_millis(1_000);
-/// Where tasks are being lost, what came before counts, too, if it is not older than this.
+/// What came before tasks were lost counts, too, if it is not older than this.
 const REMEMBERED: Nanos = Nanos::from_millis(60_000);
 /// Arrivals that are enough for the first trial. For each further one, twice as many …
 pub(super) const RECORDED: usize = 2_048;
@@ -66,10 +64,8 @@ pub struct Trials {
     has_traffic: bool,
     /// No model has lost even a few of them.
     is_calm: bool,
-    /// Tasks of all models since start, as of the last look …
+    /// Tasks of all models since start, as of the last look.
     came: u64,
-    /// … and as of the span's first.
-    came_before: u64,
 }
 
 /// What a look at the losses asks for.
@@ -102,7 +98,6 @@ impl Trials {
             has_traffic: false,
             is_calm: true,
             came: 0,
-            came_before: 0,
             is_for_sooner: false,
         }
     }
@@ -171,9 +166,9 @@ impl Trials {
     }
 
     fn is_losing(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
-        self.came = counts.clone().map(|(came, _)| came).sum();
-        let has_few = self.came.saturating_sub(self.came_before) < FEW;
-        let span = if has_few { SPAN_OF_FEW } else { SPAN };
+        let of_span = self.seen.iter().zip(counts.clone());
+        let in_span: u64 = of_span.map(|(seen, count)| count.0.saturating_sub(seen.0)).sum();
+        let span = if in_span < FEW { REMEMBERED } else { SPAN };
         let is_over = self.began.is_none_or(|began| now >= began + span);
         let counts_before = self.began.is_some();
         if is_over {
@@ -181,17 +176,15 @@ impl Trials {
         }
         let is_clear = |(came, lost): (u64, u64)| lost >= LOST_MIN && lost * LOST_ONE_IN > came;
         let (mut is_losing, mut all) = (false, (0, 0));
-        self.is_calm = true;
+        (self.is_calm, self.came) = (true, 0);
         for (seen, count) in self.seen.iter_mut().zip(counts) {
             let before = if is_over { mem::replace(seen, count) } else { *seen };
             // A model that has been replaced counts from nothing.
             let (came, lost) = (count.0.saturating_sub(before.0), count.1.saturating_sub(before.1));
+            self.came += count.0;
             self.is_calm &= lost * CALM_ONE_IN <= came;
             is_losing |= is_clear((came, lost));
             all = (all.0 + came, all.1 + lost);
-        }
-        if is_over {
-            self.came_before = self.came;
         }
         self.has_traffic = all.0 > 0;
         self.is_calm |= !counts_before;

@@ -1,5 +1,6 @@
 //! Arrivals for a trial.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use baton_types::{ModelId, Nanos};
@@ -44,43 +45,30 @@ pub struct Recorded {
 /// The latest tasks that came, so that a trial need not wait for others where tasks are rare. Allocates once.
 #[derive(Clone, Debug)]
 pub struct Recent {
-    tasks: Vec<Recorded>,
-    /// Of these, the next to be forgotten, if there is no room left.
-    oldest: usize,
+    tasks: VecDeque<Recorded>,
 }
 
 impl Recent {
-    /// Nothing has come.
-    pub fn new() -> Self {
-        Self { tasks: Vec::with_capacity(LATEST), oldest: 0 }
-    }
-
     /// A task came.
     #[inline]
     pub fn arrived(&mut self, task: Recorded) {
-        if self.tasks.len() < LATEST {
-            return self.tasks.push(task);
+        if self.tasks.len() == LATEST {
+            self.tasks.pop_front();
         }
-        self.tasks[self.oldest] = task;
-        self.oldest = (self.oldest + 1) % LATEST;
+        self.tasks.push_back(task);
     }
 
     /// What came from this moment on is known.
     fn known_from(&self) -> Nanos {
-        let oldest = self.tasks.get(self.oldest).filter(|_| self.tasks.len() == LATEST);
+        let oldest = self.tasks.front().filter(|_| self.tasks.len() == LATEST);
         oldest.map_or(Nanos::ZERO, |task| task.at + Nanos(1))
-    }
-
-    /// In order of time.
-    fn all(&self) -> impl Iterator<Item = Recorded> {
-        let (latest, first) = self.tasks.split_at(self.oldest);
-        first.iter().chain(latest).copied()
     }
 }
 
+/// Nothing has come.
 impl Default for Recent {
     fn default() -> Self {
-        Self::new()
+        Self { tasks: VecDeque::with_capacity(LATEST) }
     }
 }
 
@@ -114,7 +102,8 @@ impl Recording {
     ) -> Self {
         let from = enough.since.max(recent.known_from()).min(now);
         let mut arrivals = Vec::with_capacity(enough.most);
-        arrivals.extend(recent.all().filter(|task| task.at >= from && is_of(task.model)));
+        let counts = |task: &&Recorded| task.at >= from && is_of(task.model);
+        arrivals.extend(recent.tasks.iter().filter(counts));
         Self { arrivals, enough, from }
     }
 
@@ -169,7 +158,7 @@ mod tests {
 
     /// These came, one after the other.
     fn after(tasks: u64, every: Nanos) -> Recent {
-        let mut recent = Recent::new();
+        let mut recent = Recent::default();
         (1..=tasks).for_each(|i| recent.arrived(task(every.times(i))));
         recent
     }
@@ -181,7 +170,7 @@ mod tests {
 
     /// When the recording is over, of tasks that come this often.
     fn is_over_at(every: Nanos) -> Nanos {
-        let mut recording = recording(MS, Enough { since: MS, ..ENOUGH }, &Recent::new());
+        let mut recording = recording(MS, Enough { since: MS, ..ENOUGH }, &Recent::default());
         let times = (0..).map(|i| MS + every.times(i));
         let mut refused = times.filter(|&at| !recording.arrived(task(at)));
         refused.next().expect("no recording goes on for ever")
@@ -240,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_task_is_recorded_with_the_time_that_it_has() {
-        let mut recording = recording(MS, ENOUGH, &Recent::new());
+        let mut recording = recording(MS, ENOUGH, &Recent::default());
         let task = Recorded { at: MS.times(7), model: ModelId(3), budget: MS.times(9) };
         assert!(recording.arrived(task));
         assert_eq!(recording.end(MS.times(9)).arrivals, [task]);

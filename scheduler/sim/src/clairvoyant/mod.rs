@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::tasks::Tasks;
 use crate::bound::analytic_bound_rps;
-use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION, Trial, edge};
+use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION, TriedRate, edge};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
 
@@ -28,7 +28,7 @@ pub struct Clairvoyant {
     pub upper_rps: Option<f64>,
 }
 
-/// Searches both rates by bisection, and tells of each trial as it ends. The warm-up's tasks are left out,
+/// Searches both rates by bisection, and tells of each rate once it is tried. The warm-up's tasks are left out,
 /// which only helps.
 ///
 /// # Errors
@@ -36,10 +36,10 @@ pub struct Clairvoyant {
 pub fn clairvoyant(
     scenario: &Scenario,
     seed: u64,
-    tell: impl Fn(Trial),
+    tell: impl Fn(TriedRate),
 ) -> Result<Clairvoyant, SimError> {
     let told = |rate_rps: f64, is_good: bool| {
-        tell(Trial { seed, rate_rps, is_good });
+        tell(TriedRate { seed, rate_rps, is_good });
         is_good
     };
     let bound = analytic_bound_rps(scenario);
