@@ -359,3 +359,18 @@ fn what_was_said_to_the_former_scheduler_is_forgotten() {
     world.steps(30);
     assert_eq!((world.membership.life(), world.readies), (2, 2));
 }
+
+/// They close when it joins anew: a ModelThread would go on with a member that the scheduler has lost.
+#[test]
+fn a_member_that_joins_anew_has_closed_its_connections() {
+    let mut world = World::ready();
+    assert!(world.thread.conn.is_some());
+    assert_eq!(world.membership.scheduler(), world.control.addr());
+    world.control.close(RefuseCode::Shutdown);
+    world.steps(2);
+    let error = world.error.take().unwrap();
+    world.membership.fail(world.now, error).unwrap();
+    assert!(world.thread.conn.is_some(), "it may still have something to say");
+    world.steps(8);
+    assert_eq!((world.membership.stage(), world.thread.conn), (Stage::Catalogue, None));
+}
