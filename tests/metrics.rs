@@ -4,6 +4,7 @@
 
 mod support;
 
+use baton_client::{Client, ClientConfig};
 use rustix::process::Signal;
 use support::prometheus::{Prometheus, get, promtool};
 use support::{CLUSTER, Cluster, Folder, Load};
@@ -53,6 +54,18 @@ fn each_process_shows_what_it_counts() {
     // Read while it counts: the counters one after the other.
     assert!((in_time - (completed - late)).abs() <= 20.0, "{in_time} of {completed}, {late} late");
     load.stop();
+}
+
+#[test]
+fn a_program_shows_what_its_client_counts() {
+    let cluster = cluster("metrics-client");
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let server = client.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
+    let text = get(&server.addr().to_string(), "/metrics").unwrap();
+    assert_eq!(value(&text, "baton_client_submitted_total "), 0.0);
+    let build = format!("baton_build_info{{version=\"{}\"}} ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(value(&text, &build), 1.0);
+    client.leave().unwrap();
 }
 
 #[test]
