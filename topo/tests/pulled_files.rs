@@ -4,11 +4,12 @@ mod checking;
 use std::path::Path;
 
 use baton_topo::{Sha256, VariantSpec, pulled_file};
-use checking::{check, model_with};
+use checking::{check, lines, model_with};
 
 #[test]
 fn files_of_variants_lie_where_they_were_pulled_to() {
-    let cluster = check(&model_with("")).cluster.expect("a good one");
+    let cluster =
+        check(&model_with("")).cluster.unwrap_or_else(|found| panic!("{:?}", lines(&found)));
     let mut model = cluster.models.into_iter().next().expect("its model");
     let (profile, sum) = (model.profile.clone(), Sha256::of(b"a file"));
     let of = |file: &str| VariantSpec {
