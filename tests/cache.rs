@@ -103,7 +103,7 @@ fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_
     let loads_shown = status["loads"].as_array().unwrap();
     assert!(loads_shown.len() >= 2 * MODELS, "{status}");
     // One that is late, on a busy host, is ordered again.
-    let is_well = |load: &Value| load["outcome"] == "loaded" || load["outcome"] == "late";
+    let is_well = |load: &Value| matches!(load["outcome"].as_str(), Some("loaded" | "late"));
     assert!(loads_shown.iter().all(|load| is_well(load) && load["slot"] == 0), "{status}");
     assert!(loads_shown.iter().any(|load| load["reason"] == "waiting" && load["victims"] == 1));
     let table = run(&["status", "--scheduler", cluster.addr()]);

@@ -73,8 +73,10 @@ fn a_model_that_is_added_is_loaded_from_memory_also_when_its_file_is_gone() {
     let status = await_status(&cluster, |status| status["loads"].as_array().unwrap().len() >= 6);
     let loads = status["loads"].as_array().unwrap();
     // One that is late, on a busy host, is ordered again.
-    let is_well = |load: &Value| load["outcome"] == "loaded" || load["outcome"] == "late";
-    assert!(loads.iter().all(is_well), "{status}");
+    assert!(
+        loads.iter().all(|load| matches!(load["outcome"].as_str(), Some("loaded" | "late"))),
+        "{status}"
+    );
 }
 
 /// Why the last LOAD of the model failed.

@@ -165,7 +165,7 @@ impl BatchSlot {
         self.order.iter().map(|&row| &tasks[usize::from(row)])
     }
 
-    /// The rows whose inputs were stale, in ascending order: not written yet, or not any more. Meaningful from Prepared on.
+    /// The rows whose inputs were stale, not written yet or given up, in ascending order. Meaningful from Prepared on.
     pub(crate) fn stale_rows(&self) -> impl Iterator<Item = u16> + '_ {
         let rows = self.rows.iter().zip(0..);
         rows.filter(|(row, _)| **row == Row::Lost(FailReason::StaleGeneration)).map(|(_, at)| at)

@@ -176,21 +176,13 @@ fn of_catalogue(models: &[ModelShown]) -> [Metric; 2] {
     ]
 }
 
-/// A counter of each model.
-fn counts_of(
-    models: &[ModelShown],
-    name: &str,
-    help: &'static str,
-    count: fn(&ModelShown) -> u64,
-) -> Metric {
-    let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
-    let name = format!("baton_scheduler_model_{name}");
-    Metric { series: series.collect(), ..Metric::counters(name, help, &["model"]) }
-}
-
 fn of_models(models: &[ModelShown]) -> [Metric; 10] {
     const MODEL: &[&str] = &["model"];
-    let counts = |name, help, count| counts_of(models, name, help, count);
+    let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
+        let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
+        let name = format!("baton_scheduler_model_{name}");
+        Metric { series: series.collect(), ..Metric::counters(name, help, MODEL) }
+    };
     let waiting = models.iter().map(|of| (vec![of.name.clone()], Value::Level(of.waiting as f64)));
     let queue = "Tasks that wait for a batch, as of the last second";
     let duration =

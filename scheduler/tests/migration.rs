@@ -129,7 +129,7 @@ fn a_report_of_more_rows_than_there_were_teaches_what_the_batch_took() {
             stage.settle();
             let (batch, ..) = action(&stage.exchange(&mut backend));
             let ran = (stage.now, stage.now + ms(9));
-            backend.report_rows(batch, 0, (ActionStatus::Executed, rows), ran);
+            backend.report_rows(batch, 0, (ActionStatus::Executed, rows, &[]), ran);
             stage.advance(ms(10));
         }
         [1, 2, 8].map(|size| stage.scheduler.model_threads[0].model(0).latency().of(size))

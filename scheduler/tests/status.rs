@@ -6,52 +6,39 @@ mod stage;
 use baton_core::{DropReason, Nanos, Policy};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
-use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk, WireFetch};
+use baton_rdma::wire::{ActionStatus, RefuseCode, Role, StatusAsk};
 use stage::asking::{part, status};
 use stage::changes::{add, answer, remove, serve_one, stage};
 use stage::passing::pass;
 use stage::{Member, Stage, Told, cluster, ms};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U16;
 
 fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
     let parts = |e: &EventStatus| (e.event.clone(), e.subject.clone(), e.reason.clone());
     status.events.iter().map(parts).collect()
 }
 
-/// Executes the batch that the backend is given next, from `begin` to `end` from now, and says so at its end.
-fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, ran: (Nanos, Nanos)) {
-    execute_in_part(stage, backend, (rows, &[]), ran);
-}
-
-/// The same, with stale inputs.
-fn execute_in_part(
+/// Executes `rows` of the batch that the backend is given next, from `begin` to `end` from now, and says so at its end, with
+/// the rows that were stale.
+fn execute(
     stage: &mut Stage,
     backend: &mut Member,
     (rows, stale): (u16, &[u16]),
     (begin, end): (Nanos, Nanos),
 ) {
-    let actions = stage.exchange(backend);
-    let found = actions.iter().find_map(|told| match told {
+    let (batch, gpu) = next_batch(stage, backend);
+    let ran = (stage.now + begin, stage.now + end);
+    stage.advance(end);
+    backend.report_rows(batch, gpu, (ActionStatus::Executed, rows, stale), ran);
+    stage.exchange(backend);
+}
+
+fn next_batch(stage: &mut Stage, backend: &mut Member) -> (u64, u32) {
+    let told = stage.exchange(backend);
+    let batch = told.iter().find_map(|told| match told {
         Told::Action { batch, gpu, .. } => Some((*batch, *gpu)),
         _ => None,
     });
-    let (batch, gpu) = found.unwrap_or_else(|| panic!("no batch: {actions:?}"));
-    let (started, finished) = (stage.now + begin, stage.now + end);
-    stage.advance(end);
-    let done = ActionDone {
-        action: batch.into(),
-        started_ns: started.0.into(),
-        finished_ns: finished.0.into(),
-        gpu: gpu.into(),
-        rows: rows.into(),
-        status: ActionStatus::Executed as u8,
-        variant: 0,
-        fetch: WireFetch::NOT_MEASURED,
-    };
-    let stale: Vec<U16> = stale.iter().copied().map(U16::new).collect();
-    backend.transport.send(backend.threads[0], &done, stale.as_bytes()).unwrap();
-    stage.exchange(backend);
+    batch.unwrap_or_else(|| panic!("no batch: {told:?}"))
 }
 
 fn close_to(value: Option<f64>, wanted: f64) -> bool {
@@ -78,7 +65,7 @@ fn a_models_figures_are_those_of_its_tasks() {
         client.submit(0, task, stage.now + ms(30));
         stage.exchange(&mut client);
         let took = if slot == 9 { ms(40) } else { ms(8) };
-        execute(&mut stage, &mut backend, 1, (ms(2), took));
+        execute(&mut stage, &mut backend, (1, &[]), (ms(2), took));
         pass(&mut stage, &mut [&mut backend, &mut client], ms(100));
     }
     // One whose time is shorter than an execution.
@@ -175,7 +162,7 @@ fn tasks_with_stale_inputs_count_neither_as_bad_nor_as_executed() {
         let until = stage.now + ms(30);
         (0..3).for_each(|slot| client.submit(0, client.task(slot, 0), until));
         stage.exchange(&mut client);
-        execute_in_part(&mut stage, &mut backend, (rows, stale), (ms(1), ms(8)));
+        execute(&mut stage, &mut backend, (rows, stale), (ms(1), ms(8)));
         pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
         let status = status(&mut stage);
         let model = &status.models[0];
@@ -194,24 +181,10 @@ fn an_absurd_report_is_counted_as_what_can_have_been() {
         let task = client.task(slot, 0);
         client.submit(0, task, stage.now + ms(30));
         stage.exchange(&mut client);
-        let told = stage.exchange(&mut backend);
-        let batch = told.iter().find_map(|told| match told {
-            Told::Action { batch, gpu, .. } => Some((*batch, *gpu)),
-            _ => None,
-        });
-        let (batch, gpu) = batch.unwrap_or_else(|| panic!("no batch: {told:?}"));
+        let (batch, gpu) = next_batch(&mut stage, &mut backend);
         stage.advance(ms(10));
-        let done = ActionDone {
-            action: batch.into(),
-            started_ns: 0.into(),
-            finished_ns: u64::MAX.into(),
-            gpu: gpu.into(),
-            rows: 1.into(),
-            status: ActionStatus::Executed as u8,
-            variant: 0,
-            fetch: WireFetch::NOT_MEASURED,
-        };
-        backend.transport.send(backend.threads[0], &done, &[]).unwrap();
+        let ran = (Nanos::ZERO, Nanos::MAX);
+        backend.report(batch, gpu, ActionStatus::Executed, ran);
         stage.exchange(&mut backend);
         // The scheduler takes the slot for busy for as long as it believes.
         pass(&mut stage, &mut [&mut backend, &mut client], ms(100));
@@ -229,7 +202,7 @@ fn figures_forget_what_is_ten_seconds_old() {
     let task = client.task(0, 0);
     client.submit(0, task, stage.now + ms(30));
     stage.exchange(&mut client);
-    execute(&mut stage, &mut backend, 1, (ms(1), ms(8)));
+    execute(&mut stage, &mut backend, (1, &[]), (ms(1), ms(8)));
     pass(&mut stage, &mut [&mut backend, &mut client], ms(3_000));
     assert!(status(&mut stage).models[0].p50_ms.is_some());
     pass(&mut stage, &mut [&mut backend, &mut client], ms(11_000));

@@ -16,58 +16,18 @@ pub(crate) const FAILED: u8 = LoadStatus::Failed as u8;
 pub(crate) enum Said {
     Opened(Peer),
     Closed(String),
-    Profile {
-        model: u32,
-        table: Vec<u64>,
-    },
-    Join {
-        subcluster: u32,
-        gpus: u32,
-        name: String,
-    },
+    Profile { model: u32, table: Vec<u64> },
+    Join { subcluster: u32, gpus: u32, name: String },
     Ready,
     Ping(u64),
     Leave,
-    Done {
-        batch: u64,
-        gpu: u32,
-        rows: u16,
-        status: u8,
-        started: u64,
-        finished: u64,
-        stale: Vec<u16>,
-    },
-    Result {
-        task: u64,
-        batch_size: u32,
-        gpu: u32,
-        started: u64,
-        finished: u64,
-        is_cold: bool,
-    },
-    End {
-        task: u64,
-        kind: u8,
-        reason: u8,
-    },
-    Loaded {
-        load: u64,
-        status: u8,
-        fault: u8,
-        pages_free: u32,
-    },
-    Memory {
-        pages: u32,
-        models: Vec<u32>,
-    },
-    Failed {
-        model: u32,
-        why: String,
-    },
-    Known {
-        frontend: u32,
-        first_slot: u32,
-    },
+    Done { batch: u64, gpu: u32, rows: u16, status: u8, ran: [u64; 2], stale: Vec<u16> },
+    Result { task: u64, batch_size: u32, gpu: u32, started: u64, finished: u64, is_cold: bool },
+    End { task: u64, kind: u8, reason: u8 },
+    Loaded { load: u64, status: u8, fault: u8, pages_free: u32 },
+    Memory { pages: u32, models: Vec<u32> },
+    Failed { model: u32, why: String },
+    Known { frontend: u32, first_slot: u32 },
     Other(String),
 }
 
@@ -164,8 +124,7 @@ fn said(message: Message<'_>) -> Said {
             gpu: done.gpu.get(),
             rows: done.rows.get(),
             status: done.status,
-            started: done.started_ns.get(),
-            finished: done.finished_ns.get(),
+            ran: [done.started_ns.get(), done.finished_ns.get()],
             stale: stale.iter().map(|row| row.get()).collect(),
         },
         Message::LoadDone(done) => Said::Loaded {

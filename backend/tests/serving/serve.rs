@@ -33,15 +33,7 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
     let on_scheduler = |at: Nanos, said: u64| at.0.abs_diff(said.wrapping_sub(OFFSET));
     let report = world.thread.take();
     let [
-        Said::Done {
-            batch: reported,
-            gpu: 10,
-            rows: 3,
-            status: EXECUTED,
-            started: s,
-            finished: f,
-            ref stale,
-        },
+        Said::Done { batch: reported, gpu: 10, rows: 3, status: EXECUTED, ran: [s, f], ref stale },
     ] = report[..]
     else {
         panic!("{report:?}")

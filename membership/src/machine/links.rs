@@ -14,15 +14,14 @@ struct ThreadLink {
     addr: SocketAddr,
     /// `None` before the member is admitted, and after the connection has closed.
     conn: Option<ConnId>,
-    is_open: bool,
-    /// The protocol version of the connection; 0 before it is open.
-    version: u16,
+    /// The protocol version of the connection; `None` before it is open.
+    version: Option<u16>,
 }
 
 impl ThreadLinks {
     /// Nothing is connected yet.
     pub(super) fn new(addrs: Vec<SocketAddr>) -> Self {
-        let link = |addr| ThreadLink { addr, conn: None, is_open: false, version: 0 };
+        let link = |addr| ThreadLink { addr, conn: None, version: None };
         Self(addrs.into_iter().map(link).collect())
     }
 
@@ -50,7 +49,7 @@ impl ThreadLinks {
     }
 
     pub(super) fn version(&self, number: u32) -> u16 {
-        self.0.get(number as usize).map_or(0, |link| link.version)
+        self.0.get(number as usize).and_then(|link| link.version).unwrap_or(0)
     }
 
     pub(super) fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
@@ -65,13 +64,12 @@ impl ThreadLinks {
     pub(super) fn open(&mut self, conn: ConnId, peer: &Peer) -> bool {
         let Some(number) = self.number_of(conn) else { return false };
         let is_it = peer.role == Role::ModelThread && peer.member == number;
-        let link = &mut self.0[number as usize];
-        (link.is_open, link.version) = (is_it, peer.version);
+        self.0[number as usize].version = is_it.then_some(peer.version);
         is_it
     }
 
     pub(super) fn are_open(&self) -> bool {
-        self.0.iter().all(|link| link.is_open && link.conn.is_some())
+        self.0.iter().all(|link| link.version.is_some() && link.conn.is_some())
     }
 
     pub(super) fn forget(&mut self, conn: ConnId) {

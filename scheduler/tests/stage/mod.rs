@@ -19,6 +19,8 @@ use baton_topo::{
 };
 use std::net::SocketAddr;
 use submitted::{as_submitted, cost, input_bytes};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
 
 pub mod asking;
 mod bounded;
@@ -320,14 +322,14 @@ impl<T: Transport> Member<T> {
 
     /// Reports a batch on the first ModelThread's connection.
     pub fn report(&mut self, batch: u64, gpu: u32, status: ActionStatus, ran: (Nanos, Nanos)) {
-        self.report_rows(batch, gpu, (status, 1), ran);
+        self.report_rows(batch, gpu, (status, 1, &[]), ran);
     }
 
     pub fn report_rows(
         &mut self,
         batch: u64,
         gpu: u32,
-        (status, rows): (ActionStatus, u16),
+        (status, rows, stale): (ActionStatus, u16, &[u16]),
         ran: (Nanos, Nanos),
     ) {
         let done = ActionDone {
@@ -340,7 +342,8 @@ impl<T: Transport> Member<T> {
             variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
-        self.transport.send(self.threads[0], &done, &[]).unwrap();
+        let stale: Vec<U16> = stale.iter().copied().map(U16::new).collect();
+        self.transport.send(self.threads[0], &done, stale.as_bytes()).unwrap();
     }
 
     pub fn ping(&mut self) {

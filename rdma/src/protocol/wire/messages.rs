@@ -131,7 +131,7 @@ messages! {
         gpus: U32,
     }
     /// The measured ℓ(b) of a loaded model. Tail: ℓ(1), ℓ(2), … ns, of each variant in turn; empty: as the cluster file says.
-    17 ProfileDesc [u64s: [U64]] 8 {
+    17 ProfileDesc [list: [U64]] 8 {
         /// The model.
         model: U32,
         /// Pages that it takes of a slot's memory for weights, as the sender counts; 0: its slots have room for every model.
@@ -139,7 +139,7 @@ messages! {
     }
     /// From a backend whose GPU slots have not room for every model, before [`JoinBackend`], for each slot. Tail: the models
     /// that it holds already.
-    37 SlotMemory [models: [U32]] 16 {
+    37 SlotMemory [list: [U32]] 16 {
         /// Which of its slots, from 0.
         slot: U32,
         /// Memory for weights, in pages.
@@ -293,7 +293,7 @@ messages! {
         retry_ms: U16,
     }
     /// A batch that one GPU slot is to execute, and when. Tail: its tasks, head first.
-    43 Action [tasks: [ActionTask]] 36 {
+    43 Action [list: [ActionTask]] 36 {
         /// Names the action in [`ActionDone`].
         action: U64,
         /// Planned start, scheduler clock.
@@ -314,7 +314,7 @@ messages! {
     /// How an action went. From now on the tasks of its batch are answered. Tail, for peers of
     /// [`STALE_SINCE`](super::STALE_SINCE): the rows whose inputs were stale, in ascending order. Row 0 is the first task of the
     /// action.
-    44 ActionDone [rows: [U16]] 44 {
+    44 ActionDone [list: [U16]] 44 {
         /// Copied from the action.
         action: U64,
         /// Measured start of the execution, scheduler clock.
@@ -334,7 +334,7 @@ messages! {
     }
     /// Copy a model's weights to a GPU slot, beside its batches. Answered with one [`LoadDone`]. Tail: models that leave the
     /// slot for it, at once.
-    45 Load [models: [U32]] 24 {
+    45 Load [list: [U32]] 24 {
         /// Names the LOAD in [`LoadDone`].
         load: U64,
         /// It does not begin after, scheduler clock.

@@ -1,6 +1,6 @@
 //! How the tails of messages read.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::DecodeError;
@@ -22,20 +22,10 @@ pub(super) fn none(tail: &[u8]) -> Result<(), DecodeError> {
     if tail.is_empty() { Ok(()) } else { Err(DecodeError::BodyLength) }
 }
 
-pub(super) fn u64s(tail: &[u8]) -> Result<&[U64], DecodeError> {
-    <[U64]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
-}
-
-pub(super) fn rows(tail: &[u8]) -> Result<&[U16], DecodeError> {
-    <[U16]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
-}
-
-pub(super) fn models(tail: &[u8]) -> Result<&[U32], DecodeError> {
-    <[U32]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
-}
-
-pub(super) fn tasks(tail: &[u8]) -> Result<&[ActionTask], DecodeError> {
-    <[ActionTask]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
+pub(super) fn list<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    tail: &[u8],
+) -> Result<&[T], DecodeError> {
+    <[T]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
 }
 
 pub(super) fn text(tail: &[u8]) -> Result<&str, DecodeError> {
